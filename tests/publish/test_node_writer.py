@@ -29,6 +29,7 @@ from mlflow_perf.publish import node_writer
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.slots import Slot
 from mlflow_perf.tracking import client as client_calls
+from mlflow_perf.tracking import mlflow_call
 from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
@@ -176,7 +177,7 @@ def test_a_run_ends_before_an_upload_that_takes_long(
         ended.set()
 
     monkeypatch.setattr(node_writer, "_SLOW_UPLOAD_SEC", 0.01)
-    monkeypatch.setattr(node_writer, "_LOOK_SEC", 0.01)
+    monkeypatch.setattr(mlflow_call, "_LOOK_SEC", 0.01)
     monkeypatch.setattr(node_writer, "end_run", end)
     monkeypatch.setattr(MlflowClient, "log_artifacts", upload)
     delivery = Delivery(_report("train", 1.0), RunHandle(store, run_id=run_id, own_run=True))

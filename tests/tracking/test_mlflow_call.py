@@ -12,13 +12,16 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Event, Thread
 from types import ModuleType
 from unittest.mock import patch
 
 import pytest
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util.retry import Retry
 
 from mlflow_perf.tracking import mlflow_call
 from mlflow_perf.tracking.mlflow_call import MlflowCall, refuse_replaced_network
@@ -189,6 +192,47 @@ def test_many_processes_load_mlflow_in_turns(monkeypatch: pytest.MonkeyPatch) ->
     free.set()
     calling.result(30)
     assert (loaded, calling.waits) == (["mlflow", "called"], False)
+
+
+class _Broken(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_error(500)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_request_that_a_server_refuses_again_and_again_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """MLflow repeats it for minutes, and urllib3 logs no answers, as of a full artifact store."""
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+    server = HTTPServer(("127.0.0.1", 0), _Broken)
+    Thread(target=server.serve_forever, daemon=True).start()
+    session, over = requests.Session(), Event()
+    retries = Retry(total=20, backoff_factor=0.1, backoff_max=0.1, status_forcelist=[500])
+    session.mount("http://", HTTPAdapter(max_retries=retries))
+    place = f"127.0.0.1:{server.server_port}"
+
+    def ask() -> None:
+        with suppress(requests.RequestException):
+            session.get(f"http://{place}/", timeout=5)
+        over.wait(30)
+
+    try:
+        calling = MlflowCall(ask, name="test")
+        while not calling.find_fault():
+            assert not calling.done_within(0.01)
+        with pytest.raises(TimeoutError, match=f"in time: HTTP 500 from {place}$"):
+            calling.result(0.01)
+        above = MlflowCall(lambda: calling.done_or_told(0.02, "not uploaded yet"), name="above")
+        assert above.result(30) is False
+        assert above.fault == f"not uploaded yet: HTTP 500 from {place}"
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
+    calling.result(30)
 
 
 def test_a_time_limit_of_the_job_is_no_missing_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ Everything goes through `MlflowClient` and the id of a run: see `tracking.client
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
 _UPLOAD_SEC = 3600.0  # the caller has a deadline of its own
 _REFUSED_SEC = 2.0  # for an upload to a run whose figures were refused
 _SLOW_UPLOAD_SEC = 2.0  # then a run of ours ends before its artifacts are there
-_LOOK_SEC = 0.5  # how often to look what is wrong with an upload
 _NO_ARTIFACTS = "its figures are in the run, its artifacts are not"
 _ALONE_SEC = 10.0
 _MAKING_SEC = 60.0  # to wait for another process that makes a new store
@@ -213,20 +211,12 @@ class _NodeWriter:
             # The process may end next, and would leave the upload's temporary folder behind.
             upload.done_within(_REFUSED_SEC)
             raise
-        if not upload.done_within(_SLOW_UPLOAD_SEC):
+        if not upload.done_or_told(_SLOW_UPLOAD_SEC, f"{_NO_ARTIFACTS} yet"):
             # The job may not wait, and the run would be RUNNING until `recover`.
             self.end_if_own([self._mine])
-            self._await(upload)
+            upload.done_or_told(_UPLOAD_SEC, f"{_NO_ARTIFACTS} yet")
         with _as_not_uploaded():
             upload.result(0.0)
-
-    @staticmethod
-    def _await(upload: MlflowCall[None]) -> None:
-        """Wait for an upload; the call that waits says meanwhile what is wrong with it."""
-        until, caller = time.monotonic() + _UPLOAD_SEC, threading.current_thread()
-        while not upload.done_within(_LOOK_SEC) and time.monotonic() < until:
-            if isinstance(caller, MlflowCall):
-                caller.fault = f"{_NO_ARTIFACTS} yet{upload.fault and f': {upload.fault}'}"
 
     def _write_with_others(self, present: RunReports, reports: Reports) -> list[NodeDocument]:
         """Write this report, and the whole run's until no other report has come meanwhile.

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
@@ -39,6 +39,8 @@ _IMPORT_RESIDENT_BYTES = 160 << 20
 _CALL_CPU_SEC, _IMPORT_CPU_SEC = 2.0, 10.0  # on a slow machine
 # The import takes two seconds of a CPU: of many jobs that end together, each would be late.
 _TURN_SEC = 20.0
+_LOOK_SEC = 0.5  # how often to look what is wrong with a call
+_POOL = "urllib3.connectionpool"
 _one_loads = Lock()
 _MOCKED = (builtins, "open"), *((subprocess, one) for one in ("run", "Popen", "check_output"))
 
@@ -61,7 +63,7 @@ def _keep_database_fault(record: logging.LogRecord) -> bool:
 
 def _keep_faults() -> None:
     # Not before MLflow is loaded: a job may disable the loggers that exist.
-    logging.getLogger("urllib3.connectionpool").addFilter(_keep_fault)
+    logging.getLogger(_POOL).addFilter(_keep_fault)
     logging.getLogger("mlflow.store.db.utils").addFilter(_keep_database_fault)
 
 
@@ -144,7 +146,7 @@ class MlflowCall(BackgroundCall[T]):
         name: Name of the thread, less the prefix `perf-`.
 
     Attributes:
-        fault: Why its latest request is being repeated; empty while none is.
+        fault: Why its latest connection broke; empty while none did.
         waits: Whether it waits because other processes import MLflow.
 
     Raises:
@@ -204,6 +206,38 @@ class MlflowCall(BackgroundCall[T]):
                     import_module("mlflow")
         self.waits = False
 
+    def find_fault(self) -> str:
+        """Return why its latest request is being repeated; empty while none is.
+
+        urllib3 logs broken connections, but the answers of servers only if the job debugs it. They
+        are in the history of the request that waits for its next try.
+        """
+        frame = sys._current_frames().get(self.ident or 0)  # noqa: SLF001 - documented
+        while frame is not None:
+            if frame.f_globals.get("__name__") == _POOL and frame.f_code.co_name == "urlopen":
+                pool: Any = frame.f_locals.get("self")
+                *_, last = getattr(frame.f_locals.get("retries"), "history", None) or (None,)
+                if status := getattr(last, "status", None):
+                    return f"HTTP {status} from {pool.host}:{pool.port}"
+                break
+            frame = frame.f_back
+        return self.fault
+
+    def done_or_told(self, timeout_sec: float, what: str) -> bool:
+        """Wait as `done_within`; the call that waits has this one's fault as its own meanwhile.
+
+        Args:
+            timeout_sec: Maximum seconds to wait.
+            what: What the other call says, with the fault behind it.
+        """
+        until, caller = time.monotonic() + timeout_sec, threading.current_thread()
+        while (left_sec := until - time.monotonic()) > 0:
+            if self.done_within(min(_LOOK_SEC, left_sec)):
+                return True
+            if isinstance(caller, MlflowCall):
+                caller.fault = ": ".join(filter(None, (what, self.find_fault())))
+        return False
+
     def result(self, timeout_sec: float) -> T:
         """Return the call's result, or raise its exception; see `BackgroundCall.result`.
 
@@ -213,7 +247,7 @@ class MlflowCall(BackgroundCall[T]):
         try:
             return super().result(timeout_sec)
         except TimeoutError as error:
-            fault = self.fault or ("" if is_loaded() else "MLflow was still being loaded")
+            fault = self.find_fault() or ("" if is_loaded() else "MLflow was still being loaded")
             if not fault or not self.is_alive() or is_from_handler(error):
                 raise
             raise TimeoutError(f"{error}: {fault}") from None
