@@ -37,6 +37,20 @@ def test_a_job_learns_that_the_page_is_here(client: Any, monkeypatch: pytest.Mon
     assert PAGE_HEADER in answer.headers
 
 
+def test_the_page_of_a_deleted_run_says_that_it_is(client: Any, store: Filled) -> None:
+    """A link to it still works, but whoever follows it should know that somebody gave it up."""
+    mlflow_client, run_id = MlflowClient(store.uri), store.runs["run19"]
+    said = f"The run {run_id} is deleted"
+    assert said not in client.get(f"/perf/run?id={run_id}").text
+    mlflow_client.delete_run(run_id)
+    try:
+        answer = client.get(f"/perf/run?id={run_id}")
+        assert answer.status_code == 200
+        assert said in answer.text
+    finally:
+        mlflow_client.restore_run(run_id)
+
+
 def _row(text: str, run_id: str) -> str:
     """Return the row of a run, tags taken off."""
     row = next(r for r in text.split("<tr>") if f'value="{run_id}"' in r)

@@ -24,7 +24,7 @@ from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.older_runs import make_older_document
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.paging import iterate_pages
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun, explain_deleted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -228,7 +228,7 @@ def fetch_run(client: MlflowClient, run_id: str) -> Run:
             raise RunNotFoundError(why) from None
         raise RunNotFoundError(explain_failure(f"The run {run_id!r}", error)) from error
     if run.info.lifecycle_stage == "deleted":
-        tell.get()(f"The run {run_id} is deleted; `mlflow runs restore --run-id` brings it back.")
+        tell.get()(explain_deleted(run_id))
     return run
 
 

@@ -45,6 +45,11 @@ _OLDER_METRICS = frozenset({"cpu_avg_utilization_pct", "max_t_mem_percent", "nod
 """Metrics that every run of lightgbm-benchmark's classes has, and every one of ours."""
 
 
+def explain_deleted(run_id: str) -> str:
+    """Return that a run is deleted, and how it comes back."""
+    return f"The run {run_id} is deleted; `mlflow runs restore --run-id` brings it back."
+
+
 @dataclass(frozen=True)
 class PerfRun:
     """What is known of one run: its figures, and its document where that was read.
@@ -65,6 +70,7 @@ class PerfRun:
         tags: The run's tags.
         document: The nodes' documents, mostly without their curves; None where they were not read
             or do not exist.
+        is_deleted: Whether MLflow has it as deleted.
     """
 
     label: str
@@ -80,6 +86,7 @@ class PerfRun:
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     document: PerfDocument | None = None
+    is_deleted: bool = False
 
     def __post_init__(self) -> None:
         """Hide the secrets in the parameters, for every output alike."""
@@ -92,9 +99,9 @@ class PerfRun:
         info, data = run.info, run.data
         name = info.run_name or data.tags.get("mlflow.runName")
         metrics = data._metric_objs  # noqa: SLF001 - no other way to their times without a request
-        gone = ", deleted" if info.lifecycle_stage == "deleted" else ""
+        is_deleted = info.lifecycle_stage == "deleted"
         return cls(
-            f"{name or 'run'} ({info.run_id[:8]}{gone})",
+            f"{name or 'run'} ({info.run_id[:8]}{', deleted' if is_deleted else ''})",
             run_id=info.run_id,
             name=name,
             experiment_id=info.experiment_id,
@@ -108,6 +115,7 @@ class PerfRun:
             metrics={k: v for k, v in data.metrics.items() if is_figure(v)},
             params=data.params,
             tags=data.tags,
+            is_deleted=is_deleted,
         )
 
     @classmethod

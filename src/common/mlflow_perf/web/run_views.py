@@ -15,7 +15,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports import html
 from mlflow_perf.reports.run_page import RunPage
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.perf_run import PerfRun, explain_deleted
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.answers import handle_errors, link_run, render
 from mlflow_perf.web.fields import is_users_metric
@@ -54,6 +54,8 @@ def run(access: Access) -> Response:
     if not workflow:
         report.started = report.started or clock_time(one.started, missing="")
         report.status = report.status or one.status or ""
+    if one.is_deleted:
+        report.notes.insert(0, explain_deleted(run_id))
     report.notes += access.unread[:_MOST_UNREAD]
     if len(access.unread) > _MOST_UNREAD:
         report.notes.append(f"{len(access.unread) - _MOST_UNREAD} more documents are left out.")
