@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import signal
+import sys
+
 import click
 import pytest
 
@@ -28,6 +33,44 @@ def test_the_outcome_follows_from_the_exception(
 ) -> None:
     """The cause is the exception's name, never its message, which may contain anything."""
     assert Outcome.from_error(error) == expected
+
+
+def _cancel(*, interrupt: bool) -> Outcome:
+    """Return how a block in a coroutine ended that Ctrl-C, or another task, cancelled."""
+    found: list[Outcome] = []
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            if interrupt:
+                asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+            else:
+                asyncio.get_running_loop().call_soon(task.cancel)
+            await asyncio.sleep(30)
+        except asyncio.CancelledError as error:
+            found.append(Outcome.from_error(error))
+            raise
+
+    with pytest.raises(KeyboardInterrupt if interrupt else asyncio.CancelledError):
+        asyncio.run(work())
+    return found[0]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.run has no handler of its own")
+def test_ctrl_c_in_a_coroutine_kills_the_block() -> None:
+    """`asyncio.run` cancels its task, and raises `KeyboardInterrupt` only behind the block."""
+    assert _cancel(interrupt=True) == Outcome("KILLED", "KeyboardInterrupt")
+
+
+def test_a_coroutine_that_was_cancelled_has_failed() -> None:
+    """By a time limit or another task; a handler of the job for SIGINT changes nothing."""
+    assert _cancel(interrupt=False) == Outcome("FAILED", "CancelledError")
+    before = signal.signal(signal.SIGINT, functools.partial(print, end=""))
+    try:
+        assert _cancel(interrupt=False) == Outcome("FAILED", "CancelledError")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Hostile(type):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
+from types import MethodType
 
 from mlflow_perf.model.document import worst_status
 from mlflow_perf.recorders.rank_commands import RankCommand
@@ -43,6 +46,8 @@ class Outcome:
         module = type.__getattribute__(kind, "__module__")
         if cause == "Exit" and module in ("click.exceptions", "typer.exceptions"):
             return cls() if getattr(error, "exit_code", 1) == 0 else cls("FAILED", cause)
+        if cause == "CancelledError" and _has_asyncio_interrupted():
+            cause, kind = "KeyboardInterrupt", KeyboardInterrupt
         return cls("KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED", cause)
 
     def worst_with(self, others: Iterable[RankCommand]) -> Outcome:
@@ -55,6 +60,20 @@ class Outcome:
             if is_worse or (is_origin and other.status == worst.status):
                 worst = replace(self, status=other.status, cause=other.cause)
         return worst
+
+
+def _has_asyncio_interrupted() -> bool:
+    """Return whether `asyncio.run` has cancelled its task because of a Ctrl-C.
+
+    From Python 3.11 on it does so in its handler, counts that, and raises `KeyboardInterrupt` only
+    behind the task.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    # Types first: attributes of a handler of the job's may run code of the job.
+    method = handler.func if type(handler) is partial else None
+    runner = method.__self__ if type(method) is MethodType else None
+    is_asyncios = type.__getattribute__(type(runner), "__module__") == "asyncio.runners"
+    return is_asyncios and bool(getattr(runner, "_interrupt_count", 0))
 
 
 def _is_crash(cause: str | None) -> bool:
