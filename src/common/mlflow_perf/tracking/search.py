@@ -106,6 +106,7 @@ def find_runs(
     experiment_names: Sequence[str] = (),
     max_results: int = 1000,
     documents: bool | None = None,
+    silent: list[PerfRun] | None = None,
 ) -> list[PerfRun]:
     """Return the runs that hold performance data, newest first.
 
@@ -118,6 +119,7 @@ def find_runs(
         experiment_names: Only runs in these experiments; default: in all.
         max_results: Maximum number of runs.
         documents: As in `get_runs`.
+        silent: Gets the component's runs that were killed before they had figures.
 
     Raises:
         RunNotFoundError: When an experiment does not exist or the store does not answer.
@@ -144,6 +146,8 @@ def find_runs(
 
     def reports(run: Run) -> bool:
         own = PerfRun.from_mlflow(run).find_component(component)
+        if own is not None and own.status == "KILLED" and not own.has_figures:
+            (silent if silent is not None else []).append(own)
         return own is not None and own.has_figures
 
     runs = _read_undamaged(filter(reports, found), max_results, documents)
