@@ -44,6 +44,9 @@ Steps of other experiments count only there: whoever may not write to a run cann
 """
 
 
+_LIVE = "system/"
+"""Start of the metrics that come while a job runs."""
+
 BEYOND_FIGURES = 1e150
 """No figure is as large: sums, differences and squares of figures are numbers."""
 
@@ -268,7 +271,7 @@ class PerfRun:
         if "duration_sec" not in self.metrics or not is_known or self.is_group:
             return {}
         others = (f"{clean_metric_key(name)}/" for name in self.components)
-        foreign = ("run_", "system/", *others)
+        foreign = ("run_", _LIVE, *others)
         own = {k: v for k, v in self.metrics.items() if not k.startswith(foreign)}
         return {index: dict(own) for index in range(self.node_count)}
 
@@ -329,7 +332,10 @@ class PerfRun:
         Args:
             now: Unix time in seconds; default: the present.
         """
-        text = f"The run {self.label} is RUNNING: its report is logged at the end."
+        whole = "its report"
+        if any(key.startswith(_LIVE) for key in self.metrics):
+            whole = f"its curves so far are among its metrics ({_LIVE}…), the rest of its report"
+        text = f"The run {self.label} is RUNNING: {whole} is logged at the end."
         if (host := self.tags.get(f"{TAG}hostname")) is None:
             return text
         if self.seen is not None:
