@@ -53,6 +53,18 @@ def test_a_key_says_its_unit_and_direction(key: str, unit: str, better: str) -> 
     assert (metric_text.find_unit(key), metric_text.find_direction(key)) == (unit, better)
 
 
+@pytest.mark.parametrize(
+    ("of_job", "said"),
+    [(None, "1 node"), (1.0, "1 node"), (2.0, "1 of 2 nodes"), (float("inf"), "1 node")],
+)
+def test_the_number_of_nodes_says_of_how_many(of_job: float | None, said: str) -> None:
+    """Other components of the job may have had the other nodes."""
+    assert (
+        metric_text.describe_node_count(1, [{} if of_job is None else {"node_count": of_job}])
+        == said
+    )
+
+
 def test_the_values_of_a_metric_share_a_unit() -> None:
     """A column of CPU times is in the unit of the largest of them; a missing one stays missing."""
     texts = metric_text.format_row([0.0001, None, 5.0], "CPU h")

@@ -84,7 +84,10 @@ def test_names_that_come_twice_are_numbered() -> None:
 
 
 def test_totals_are_over_all_steps(make_run: MakeRun) -> None:
-    """Hours add up over steps and nodes; utilisation is weighted by them."""
+    """Hours add up over steps and nodes; utilisation is weighted by them.
+
+    What nobody used is that of the steps; what the steps held and did not use has its own key.
+    """
     node = {"duration_sec": 10.0, "node_cpu_hours": 1.0, "node_used_cpu_hours": 0.25,
             "node_unused_cpu_hours": 0.75}  # fmt: skip
     workflow = built(
@@ -93,8 +96,9 @@ def test_totals_are_over_all_steps(make_run: MakeRun) -> None:
     )
     # The second step held its node for 50 s, of which its block was 10 s.
     assert workflow.totals["cpu_hours"] == pytest.approx(7.0)
-    assert workflow.totals["unused_cpu_hours"] == pytest.approx(6.25)
-    assert workflow.totals["cpu_avg_utilization_pct"] == pytest.approx(100 * 0.75 / 7)
+    assert workflow.totals["unused_cpu_hours"] == pytest.approx(2.25)
+    assert workflow.totals["job_unused_cpu_hours"] == pytest.approx(6.25)
+    assert workflow.totals["cpu_avg_utilization_pct"] == pytest.approx(25.0)
     assert workflow.totals["running_sec"] == 60.0
     assert workflow.totals["measured_sec"] == 20.0
     assert workflow.totals["outside_sec"] == 40.0
@@ -113,6 +117,18 @@ def test_steps_of_one_process_used_what_their_parent_did(began: float, used_sec:
     assert built(*trials, parent=parent).totals["job_cpu_hours"] == pytest.approx(used_sec / 3600)
 
 
+def test_a_group_has_no_figures_but_those_of_its_steps(make_run: MakeRun) -> None:
+    """Its report is not of a node that used nothing: read back, the totals are the same."""
+    node = {"duration_sec": 10.0, "node_cpu_hours": 2.0, "job_cpu_hours": 1.5}
+    one = make_run(node, component="a", started=100.0, ended=110.0,
+                   facts={"hostname": "h"})  # fmt: skip
+    tags = {"mlflow_perf.group": "g", "mlflow_perf.hostname": "h"}
+    logged = {"duration_sec": 10.0, "run_cpu_hours": 2.0}
+    parent = replace(PARENT, started=99.0, ended=111.0, metrics=logged, tags=tags)
+    assert parent.is_group
+    assert built(one, parent=parent).totals["job_cpu_hours"] == 1.5
+
+
 def test_steps_side_by_side_hold_a_host_once(make_run: MakeRun) -> None:
     """Two steps on the two CPUs of one host held 2 CPUs, and each used its own CPU time.
 
@@ -127,6 +143,7 @@ def test_steps_side_by_side_hold_a_host_once(make_run: MakeRun) -> None:
     )
     assert workflow.totals["cpu_hours"] == pytest.approx(20 / 3600)
     assert workflow.totals["unused_cpu_hours"] == pytest.approx(5.2 / 3600)
+    assert workflow.totals["job_unused_cpu_hours"] == pytest.approx(5.2 / 3600)
     assert workflow.totals["node_count"] == 1.0
     assert workflow.totals["job_cpu_avg_cores"] == pytest.approx(14.8 / workflow.duration_sec)
 

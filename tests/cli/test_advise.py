@@ -47,6 +47,22 @@ def test_a_component_is_advised_on_from_its_history(
     assert "did you mean 'grower'?" in cli("advise", "--component", "growr").stderr
 
 
+def test_a_run_that_was_killed_before_it_had_figures_is_mentioned(
+    log_run: Callable[..., str], cli_json: Any, cli: Call
+) -> None:
+    """It may have been the one that needed most; a failed run says itself what it lacked."""
+    log_run({}, component="X")
+    dead = {"mlflow_perf.component": "X", "mlflow_perf.status": "KILLED"}
+    said = "1 run of X was left out: it was killed before it had figures."
+    assert said not in cli_json("advise", "--component", "X")["evidence"]
+    log_run(component="X", status="KILLED", tags=dead)
+    log_run(component="X", status="FAILED", tags={"mlflow_perf.component": "X"})
+    assert cli_json("advise", "--component", "X", "--last", "1")["evidence"][-1] == said
+    log_run(component="X", status="KILLED", tags=dead)
+    shown = " ".join(cli("advise", "--component", "X").output.split())
+    assert "2 runs of X were left out: they were killed before they had figures." in shown
+
+
 def test_a_workflow_is_advised_on_step_by_step(
     log_run: Callable[..., str], cli_json: Any, cli: Call
 ) -> None:

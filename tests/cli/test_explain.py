@@ -36,6 +36,23 @@ def test_a_workflow_is_explained_by_its_steps(cli: Cli, log_run: Callable[..., s
     assert "of the steps' time: step fit: " in said
 
 
+def test_a_measured_parent_is_no_step_of_its_workflow(
+    cli: Cli, log_run: Callable[..., str]
+) -> None:
+    """Steps have the numbers that `show` gives them, also beside one that has no figures yet."""
+    parent = log_run({}, component="fit")
+    inside = {"mlflow.parentRunId": parent}
+    log_run(component="fit", tags=inside, status="RUNNING")
+    log_run({}, component="fit", tags=inside)
+    log_run({}, component="fit", tags=inside)
+    found = json.loads(cli("explain", parent, "--json").stdout)["findings"]
+    steps = sorted(one["evidence"].split(":")[0] for one in found)
+    assert steps == ["step fit (2)", "step fit (3)"]
+    shown = cli("show", parent).stdout
+    assert "3 steps" in shown
+    assert "fit (3)" in shown
+
+
 def test_a_step_has_the_finding_that_it_has_alone(
     cli: Cli, client: MlflowClient, log_run: Callable[..., str]
 ) -> None:

@@ -54,6 +54,27 @@ def test_steps_started_by_make_are_one_workflow(client: MlflowClient, tmp_path: 
     assert {"perf", "perf_report.html"} <= files
 
 
+@pytest.mark.e2e
+def test_the_steps_of_a_group_in_a_group_are_steps_of_both(
+    client: MlflowClient, tmp_path: Path
+) -> None:
+    """The outer totals are those of all steps, read back from their report too."""
+    burn = f'{sys.executable} -S -c "import time\nwhile time.process_time() < 0.6: pass"'
+    inner = f"{sys.executable} -m mlflow_perf group inner -- {RUN} last -- {burn}"
+    done = _group("outer", "--", "sh", "-c", f"{RUN} first -- {burn}\n{inner}", folder=tmp_path)
+    *_, of_inner, of_outer = done.stderr.splitlines()
+    assert "1 step" in of_inner
+    assert "longest way: first → inner/last" in of_outer
+    parent = get_run(of_outer.split()[-1])
+    workflow = build_workflow(parent)
+    assert workflow is not None
+    runs = [get_run(step.run_id).metrics for step in workflow.steps if step.run_id]
+    keys = {"job_cpu_hours": "job_cpu_hours", "unused_cpu_hours": "run_unused_cpu_hours"}
+    for key, logged in keys.items():
+        whole = pytest.approx(sum(metrics[logged] for metrics in runs))
+        assert parent.metrics[f"run_{key}"] == workflow.totals[key] == whole
+
+
 def test_the_closing_line_counts_the_steps_and_those_that_failed() -> None:
     """One step is "1 step"; a failed one is named, as the exit code may not say it."""
     ended = [SimpleNamespace(name=n, status=s) for n, s in (("a", "FINISHED"), ("b", "FAILED"))]

@@ -14,6 +14,7 @@ def test_a_rank_sees_the_commands_of_the_others(tmp_path: Path) -> None:
     second.note(RankCommand(12))
     (tmp_path / "2.command").write_text('{"pid": 13')
     assert first.others() == [RankCommand(12)]
+    assert (first.read_own(), RankCommands(tmp_path, 2).read_own()) == (RankCommand(11), None)
     assert first.cpu_by_pid() == {12: None}
     second.note(RankCommand(12, 6.0, "FAILED", "exit code 3"))
     assert first.cpu_by_pid() == {12: 6.0}

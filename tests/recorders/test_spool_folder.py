@@ -86,7 +86,10 @@ def test_blocks_below_wrapped_ranks_have_a_folder_of_their_own(
         assert wrapper.commands is not None
         wrapper.commands.note(RankCommand(5))
     monkeypatch.setenv("MLFLOW_PERF_SPOOL", str(wrappers[0].path))
-    blocks = join(0, 2).path
+    block = join(0, 2)
+    assert block.above is not None
+    assert block.above.read_own() == RankCommand(5)
+    blocks = block.path
     assert blocks == join(1, 3).path
     assert blocks != wrappers[0].path
     # One wrapper around all ranks tells two launchers below it apart by their processes.

@@ -27,6 +27,24 @@ def test_the_duration_of_a_job_that_was_cut_off_is_a_lower_bound() -> None:
         assert tile.value == said
 
 
+def test_components_on_nodes_of_their_own_have_their_curves() -> None:
+    """The components of `srun -n1 a : -n1 b` ran side by side, each on one of the job's nodes."""
+    nodes = [samples.node(index, count=2, rows=20) for index in range(2)]
+    for node, name in zip(nodes, "ab", strict=True):
+        node.component = name
+        node.summary["node_count"] = 2.0
+    page = build_run_page(iter(nodes))
+    assert page.curves is not None
+    assert page.curves["nodes"] == [0, 1]
+    assert all(len(lists) == 2 for lists in page.curves["values"].values())
+    assert "The curves of node 1 are of b." in page.notes
+    for part in (page, *page.others):
+        assert [t.detail for t in part.tiles if t.label == "Duration"] == ["1 of 2 nodes"]
+    # A second block on the same node is told apart by its figures alone.
+    nodes[1].node["index"] = 0
+    assert build_run_page(iter(nodes)).curves["nodes"] == [0]  # type: ignore[index]
+
+
 def test_nodes_may_come_one_by_one() -> None:
     """An iterator of nodes gives the same page as the document that holds them."""
     document = samples.document(3, rows=20)

@@ -1,4 +1,4 @@
-"""The steps of the ranks of a real MPI job meet in one report, which names the slow one."""
+"""The ranks of a real MPI job meet in one report."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ import mlflow_perf
 from mlflow_perf.analysis.findings import findings_of
 
 MPI = "mpirun.openmpi"
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(shutil.which(MPI) is None, reason="needs Open MPI"),
-]
+pytestmark = pytest.mark.e2e
 
 # Rank 1 is slow in `forward`; rank 0 waits for it in `backward`, as in an all-reduce.
 TRAIN = """
@@ -35,6 +32,28 @@ with mlflow_perf.report("train") as perf:
 """
 
 
+# Each rank works for a second of CPU time, while the other one is in its block too.
+BUSY = """
+import os, pathlib, time
+import mlflow_perf
+
+def meet(place):
+    pathlib.Path(f"{place}{os.environ['PMI_RANK']}").touch()
+    while len(list(pathlib.Path().glob(f"{place}*"))) < 2:
+        time.sleep(0.02)
+
+with mlflow_perf.report("busy") as perf:
+    meet("began")
+    begin = time.process_time()
+    while time.process_time() < begin + 1.0:
+        sum(range(10000))
+    meet("ended")
+if os.environ["PMI_RANK"] == "0":
+    pathlib.Path("run").write_text(perf.run_id)
+"""
+
+
+@pytest.mark.skipif(shutil.which(MPI) is None, reason="needs Open MPI")
 def test_the_report_names_the_slow_rank_and_its_part(store: str, tmp_path: Path) -> None:
     """Both ranks' steps are in the node's document, and the finding names rank 1 and `forward`."""
     (tmp_path / "train.py").write_text(TRAIN)
@@ -50,3 +69,17 @@ def test_the_report_names_the_slow_rank_and_its_part(store: str, tmp_path: Path)
     said = " ".join(finding.evidence for finding in findings_of(document))
     assert "rank 1" in said.lower()
     assert "forward" in said
+
+
+def test_a_block_in_wrapped_ranks_measures_all_of_them(store: str, tmp_path: Path) -> None:
+    """MPICH's launcher starts a wrapper for each rank; the job of the block is both ranks."""
+    launcher = Path(sys.executable).with_name("mpiexec")
+    (tmp_path / "busy.py").write_text(BUSY)
+    wrapper = [sys.executable, "-m", "mlflow_perf", "run", "--", sys.executable, "busy.py"]
+    done = subprocess.run(
+        [launcher, "-n", "2", *wrapper], cwd=tmp_path, env=dict(os.environ),
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = mlflow_perf.load((tmp_path / "run").read_text()).nodes[0].summary
+    assert 3600 * summary["job_cpu_hours"] > 1.7

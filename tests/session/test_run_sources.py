@@ -14,6 +14,7 @@ from mlflow_perf.core.settings import Settings
 from mlflow_perf.errors import SettingError
 from mlflow_perf.node.place import detect
 from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.recorders.rank_commands import RankCommand, RankCommands
 from mlflow_perf.session import run_sources
 from mlflow_perf.session.run_sources import (
     detect_node,
@@ -57,6 +58,22 @@ def test_the_job_of_several_ranks_begins_at_their_launcher(
     open_job_readers(7, detect(ranks))
     open_job_readers(None, detect({}))
     assert roots == [os.getppid() if os.getppid() > 1 else None, 7, None]
+
+
+def test_the_job_inside_wrappers_is_the_commands_of_all_ranks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A wrapper stands between the launcher and each rank; it starts no other rank."""
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr(run_sources, "default_readers", lambda **o: asked.append(o))
+    ranks = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+    above = [RankCommands(tmp_path, rank) for rank in range(2)]
+    above[0].note(RankCommand(11, launcher_pid=5))
+    above[1].note(RankCommand(12, launcher_pid=5))
+    open_job_readers(None, detect(ranks), above=above[0])
+    ((found,),) = [asked]
+    assert (found["root_pid"], found["launcher_pid"]) == (11, 5)
+    assert found["ranks"]() == {12: None}  # type: ignore[operator]
 
 
 @pytest.mark.e2e

@@ -84,6 +84,13 @@ def test_a_run_without_an_end_says_what_to_do_if_it_was_killed() -> None:
     assert replace(seen, tags={}).explain_missing_end() == first  # it has no journal of ours
 
 
+def test_a_running_run_with_curves_says_that_they_are_there() -> None:
+    """With `live=True` only the rest of the report comes at the end."""
+    run = PerfRun("train (1234)", status="RUNNING", metrics={"system/cpu_utilization": 5.0})
+    first = "The run train (1234) is RUNNING: its curves so far are among its metrics (system/…), "
+    assert run.explain_missing_end() == f"{first}the rest of its report is logged at the end."
+
+
 def test_the_newest_metric_is_a_sign_of_life(client: MlflowClient, experiment: str) -> None:
     """Also one of the job's own, such as a loss."""
     run_id = client.create_run(experiment).info.run_id

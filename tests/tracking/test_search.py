@@ -85,6 +85,26 @@ def test_children_come_in_the_order_of_their_start(client: MlflowClient, experim
     assert find_children(found[0]) == []
 
 
+def test_the_steps_of_a_group_inside_take_its_place(client: MlflowClient, experiment: str) -> None:
+    """They are named after it, and a circle of runs ends; a group without steps is one itself."""
+
+    def begin(name: str, parent: str | None, **tags: str) -> str:
+        own = {f"mlflow_perf.{key}": value for key, value in tags.items()}
+        own |= {"mlflow.parentRunId": parent} if parent else {}
+        return str(client.create_run(experiment, tags=own, run_name=name).info.run_id)
+
+    outer = begin("outer", None, group="outer")
+    inner = begin("a, b", outer, group="a, b")
+    begin("empty", outer, pipeline="empty")
+    first = {"mlflow.parentRunId": inner, "mlflow_perf.depends_on": ""}
+    last = {"mlflow.parentRunId": inner, "mlflow_perf.depends_on": "load"}
+    log_run(client, experiment, document(NODE), component="load", tags=first)
+    log_run(client, experiment, document(NODE), component="train", tags=last)
+    client.set_tag(outer, "mlflow.parentRunId", inner)
+    steps = {run.step: run.depends_on for run in find_children(get_run(outer))}
+    assert steps == {"empty": None, "a  b/load": None, "a  b/train": ("a  b/load",)}
+
+
 def test_a_literal_takes_the_quotes_that_it_does_not_contain() -> None:
     """MLflow's search language cannot escape quotes, so a name with both kinds is refused."""
     assert quote_literal("train") == "'train'"

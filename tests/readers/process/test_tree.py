@@ -340,6 +340,23 @@ def test_a_child_is_its_own_tree_and_its_end_is_counted() -> None:
 
 
 @pytest.mark.e2e
+def test_the_switches_of_a_command_are_unknown_until_it_has_ended() -> None:
+    """Of one whose wrapper is killed too there are none, which is not 0."""
+    code = "import sys, time; sys.stdin.read()\nfor _ in range(20): time.sleep(0.001)"
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE) as child:
+        reader = ProcessTreeReader(child.pid)
+        keys = {"job_voluntary_switches", "job_involuntary_switches"}
+        assert not keys & read(reader).keys()
+        assert child.stdin is not None
+        child.stdin.close()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        report = read(reader)
+        assert keys <= report.keys()
+        assert report["job_voluntary_switches"] >= 20
+        reader.close()
+
+
+@pytest.mark.e2e
 def test_a_peak_between_two_reads_is_the_kernels() -> None:
     """Memory that came and went between two reads is in the peak."""
     code = (

@@ -144,6 +144,7 @@ def find_component_runs(
     filter_string: str = "",
     documents: bool | None = None,
     kind: str = "run",
+    silent: list[PerfRun] | None = None,
 ) -> list[PerfRun]:
     """Return the newest runs of a component that hold performance data; at least one.
 
@@ -153,11 +154,14 @@ def find_component_runs(
         filter_string: A further condition, in MLflow's search language.
         documents: As in `find_runs`.
         kind: Which runs these are, for the message.
+        silent: As in `find_runs`.
 
     Raises:
         RunNotFoundError: When there is none; the message names the component that may be meant.
     """
-    found = find_runs(name, filter_string=filter_string, max_results=last, documents=documents)
+    found = find_runs(
+        name, filter_string=filter_string, max_results=last, documents=documents, silent=silent
+    )
     if not found:
         runs = find_runs(max_results=_NAMES_SEARCHED, documents=False)
         names = {known for run in runs for known in (run.component, *run.components) if known}

@@ -13,7 +13,7 @@ from mlflow_perf.analysis.findings import Finding, NodeJudge, findings_of
 from mlflow_perf.analysis.markdown import escape, escape_sentence, format_code
 from mlflow_perf.analysis.metric_text import format_row
 from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
-from mlflow_perf.analysis.step_runs import load_step_runs
+from mlflow_perf.analysis.step_runs import StepRuns, collect_steps, name_steps
 from mlflow_perf.core.format import cut_text, format_change
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
@@ -23,7 +23,7 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.profile import format_share, list_functions
 from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import get_run
+from mlflow_perf.tracking.search import find_children, get_run
 
 TOKENS_MAX = 2000
 """The longest explanation. Tokens are counted so that no tokenizer in use finds more."""
@@ -188,7 +188,12 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     judge = NodeJudge()
     run = get_run(source, judge.visit)
     judges = defaultdict(NodeJudge, {run.run_id: judge})
-    [side] = load_step_runs([run], documents=True, visits=lambda run_id: judges[run_id].visit)
+    children = find_children(run, documents=True, visits=lambda run_id: judges[run_id].visit)
+    side = collect_steps(run, children)
+    if any(child.has_figures for child in children):
+        # A workflow's steps are its children alone, even if their parent is measured itself.
+        parts = (part for child in children for part in child.split())
+        side = StepRuns(run.label, run, name_steps(parts))
     nodes: list[tuple[str, NodeDocument]] = []
     findings: list[Finding] = []
     if side.is_workflow:

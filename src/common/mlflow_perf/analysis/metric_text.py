@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from mlflow_perf.core.format import MISSING, cpu_time, number
+from mlflow_perf.core.format import MISSING, cpu_time, format_count, number
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, find_metric
 
 _KEYS = [*(m.key for m in METRICS), *(m.key for m in RUN_METRICS)]
+_MOST_NODES = 1e7  # a damaged document's figure may be infinite
 _ORDER = {key: i for i, key in enumerate(_KEYS)}
 
 # Keys that are not in the table (operations, single GPUs, a user's own) are judged by their ending.
@@ -131,6 +132,21 @@ def format_value(value: float | None, unit: str = "", *, whole: float | None = N
     else:
         text = number(value).replace("\u202f", ",")
     return text + unit if unit == "%" else f"{text} {unit}".rstrip()
+
+
+def describe_node_count(count: int, nodes: Iterable[Mapping[str, float]]) -> str:
+    """Return how many nodes have figures, and of how many: `1 of 2 nodes`.
+
+    Other components of a job, or nodes that were lost, may have had the rest.
+
+    Args:
+        count: The number of nodes with figures.
+        nodes: Their summaries.
+    """
+    of_job = max((node.get("node_count", 0.0) for node in nodes), default=0.0)
+    if not count < of_job < _MOST_NODES:
+        return format_count(count, "node")
+    return f"{count:,} of {format_count(int(of_job), 'node')}"
 
 
 def find_repeats(rows: Iterable[tuple[str, Sequence[float | None]]]) -> set[str]:

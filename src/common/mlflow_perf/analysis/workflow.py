@@ -207,9 +207,10 @@ def _sum_up(steps: Sequence[Step], duration_sec: float, parent: Step) -> dict[st
         known["node_count"] = float(len(hosts) or max(len(step.nodes) for step in steps))
     if "cpu_hours" in known:
         held = sum_held_cpu_hours(steps)
-        used = min(held, used)
-        known |= {"cpu_hours": held, "unused_cpu_hours": held - used}
-        known["cpu_avg_utilization_pct"] = 100.0 * used / held if held else 0.0
+        # What nobody used is of the measured blocks; what the steps did not use is of all the time.
+        known |= {"cpu_hours": held, "job_unused_cpu_hours": held - min(held, used)}
+    if "unused_cpu_hours" in known:
+        known["unused_cpu_hours"] = min(known["unused_cpu_hours"], known["cpu_hours"])
     critical = [step for step in steps if step.critical]
     return {
         **known,

@@ -39,7 +39,7 @@ def list_findings(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterato
             f"most of it before {longest.name} ({duration(longest.waited_sec)})."
         )
     yield from () if is_news else outside
-    held, unused = totals.get("cpu_hours", 0.0), totals.get("unused_cpu_hours", 0.0)
+    held, unused = totals.get("cpu_hours", 0.0), totals.get("job_unused_cpu_hours", 0.0)
     if held > 0 and unused >= _UNUSED_SHARE * held:
         step = max(steps, key=lambda s: s.held_cpu_hours - s.used_cpu_hours)
         yield (

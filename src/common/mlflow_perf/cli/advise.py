@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from mlflow_perf.analysis.rightsize import RightSize, right_size
 from mlflow_perf.analysis.run_inputs import check_inputs, parse_inputs, read_inputs
 from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.reports.advice_page import render_advice
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -107,14 +109,16 @@ def command(
         raise click.UsageError("--headroom takes the largest peak; leave out --input.")
     table = None if machines is None else read_machines(machines)
     _options.prepare()
-    runs = _find_runs(run, component, last)
+    silent: list[PerfRun] = []
+    runs = _find_runs(run, component, last, silent)
     sizes: dict[str, RightSize] = {}
     check_inputs(given, (read_inputs(one) for found in runs.values() for one in found))
     for name, found in runs.items():
         # Of several components, each is given those inputs that it knows.
         own = {n: v for n, v in given.items() if any(n in read_inputs(one) for one in found)}
         try:
-            sizes[name] = right_size(found, headroom_pct=headroom, risk=risk, inputs=own)
+            size = right_size(found, headroom_pct=headroom, risk=risk, inputs=own)
+            sizes[name] = replace(size, evidence=(*size.evidence, *_explain_silent(name, silent)))
         except RunNotFoundError as error:
             if len(runs) == 1:
                 raise
@@ -137,11 +141,30 @@ def command(
         _show_steps(sizes, choices)
 
 
-def _find_runs(run: str | None, component: str | None, last: int) -> dict[str, list[PerfRun]]:
-    """Return the runs to learn from by the name of their step or component."""
+def _explain_silent(component: str, silent: Sequence[PerfRun]) -> list[str]:
+    """Return how many runs were killed before they had figures; nothing without any."""
+    if not silent:
+        return []
+    was, it = ("was", "it") if len(silent) == 1 else ("were", "they")
+    left_out = f"{format_count(len(silent), 'run')} of {component} {was} left out"
+    return [f"{left_out}: {it} {was} killed before {it} had figures."]
+
+
+def _find_runs(
+    run: str | None, component: str | None, last: int, silent: list[PerfRun]
+) -> dict[str, list[PerfRun]]:
+    """Return the runs to learn from by the name of their step or component.
+
+    Args:
+        run: The run.
+        component: The component.
+        last: At most so many runs of a component.
+        silent: Gets the component's runs that were killed before they had figures.
+    """
     documents = True if last <= _DOCUMENTS_MAX else None
     if component is not None:
-        return {component: find_component_runs(component, last=last, documents=documents)}
+        found = find_component_runs(component, last=last, documents=documents, silent=silent)
+        return {component: found}
     groups: dict[str, list[PerfRun]] = {}
     if run is not None:
         for step in load_step_runs([get_run(run)])[0].steps.values():

@@ -90,7 +90,7 @@ def _collect_data(run: PerfRun, steps: Sequence[PerfRun]) -> dict[str, Any]:
 def _show_run(run: PerfRun, findings: Sequence[Finding]) -> None:
     """Print a run's title, its verdicts, and the tables of its metrics and operations."""
     duration = run.figures.get("run_duration_sec", run.duration_sec)
-    count = f"{run.node_count} node{'s' if run.node_count != 1 else ''}"
+    count = metric_text.describe_node_count(run.node_count, run.nodes.values())
     took = format_for_people([duration], "s")[0]
     if run.is_cut_off:
         took = f"at least {took}" if duration else MISSING

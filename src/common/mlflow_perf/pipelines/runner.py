@@ -21,6 +21,7 @@ from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.workflow_writer import Tracking
+from mlflow_perf.tracking.perf_run import PIPELINE_TAG
 from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
 
 _T = TypeVar("_T")
@@ -143,7 +144,7 @@ class Runner:
         experiment = self.tracking.experiment(graph.experiment)
         tags = {
             **graph.tags,
-            "mlflow_perf.pipeline": graph.name,
+            PIPELINE_TAG: graph.name,
             "mlflow.source.name": str(graph.source or graph.name),
             "mlflow.source.type": "LOCAL",
         }

@@ -8,10 +8,8 @@ from pathlib import Path
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish.journal import Journal, JournalFacts
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.perf_run import GROUP_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
-
-GROUP_TAG = "mlflow_perf.group"
-"""Tag of a group's parent run, with the group's name."""
 
 GROUP_PART = ".group-"
 """Part of the file name of each group's journal."""

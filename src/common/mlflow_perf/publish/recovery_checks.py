@@ -16,14 +16,13 @@ from mlflow_perf.core.uris import is_local, redact_password
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.publish.final_document import CAUSE_TAG
-from mlflow_perf.publish.group_journal import GROUP_TAG
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.recorders import spool
 from mlflow_perf.tracking.client import end_run, find_recorded_run, is_current, open_client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
-from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
+from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PerfRun
 
 _SAME_START_SEC = 0.001
 # What MLflow, or a database's driver, sends to any server that an address names.

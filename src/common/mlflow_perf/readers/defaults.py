@@ -101,6 +101,7 @@ def default_readers(
     *,
     carbon: str | None = None,
     ranks: Callable[[], Mapping[int, float | None]] | None = None,
+    launcher_pid: int | None = None,
 ) -> list[Reader]:
     """Return the readers of this node and of the job.
 
@@ -110,13 +111,14 @@ def default_readers(
         carbon: The country whose electricity to estimate emissions for, as three letters; default:
             that of `MLFLOW_PERF_CARBON`; without one there is no estimate.
         ranks: Returns the first processes of the job's other ranks on this node, as for
-            `ProcessTreeReader`; the parent of this process started all of them.
+            `ProcessTreeReader`.
+        launcher_pid: The process that started all ranks on this node, where `ranks` are given.
     """
     if ranks is None:
         job = JobSources(root_pid)
     else:
         # A rank may be bound to one CPU; the launcher may use the CPUs of all ranks.
-        cpus = frozenset(os.sched_getaffinity(os.getppid()))
+        cpus = frozenset(os.sched_getaffinity(launcher_pid or os.getppid()))
         job = JobSources(root_pid, cpus=cpus, ranks=ranks)
 
     def psutil_tree() -> Reader:
@@ -143,7 +145,7 @@ def default_readers(
             (job.cgroup,),
             (job.pressure,),
             (job.tree, psutil_tree),
-            _gpu_factories(root_pid),
+            _gpu_factories(root_pid if launcher_pid is None else launcher_pid),
             (RaplReader,),
             (codecarbon,),
             *((partial(UserReader.from_factory, factory),) for factory in _added),

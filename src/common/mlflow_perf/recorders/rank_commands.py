@@ -26,6 +26,7 @@ class RankCommand:
         status: Its outcome, once it has ended: `FINISHED`, `FAILED` or `KILLED`.
         cause: Why it ended early; None where it ended by itself.
         wrapper_mb: Memory of its wrapper, in MB of 2^20 bytes.
+        launcher_pid: The process that started its wrapper; 0 if unknown.
     """
 
     pid: int
@@ -33,6 +34,7 @@ class RankCommand:
     status: str = "FINISHED"
     cause: str | None = None
     wrapper_mb: float = 0.0
+    launcher_pid: int = 0
 
 
 class RankCommands:
@@ -59,15 +61,18 @@ class RankCommands:
         begun.write_text(json.dumps(asdict(command)), encoding="ascii")
         begun.replace(self._file)
 
+    def read_own(self) -> RankCommand | None:
+        """Return this rank's command; None if it has none, or it cannot be read."""
+        return _read(self._file)
+
     def others(self) -> list[RankCommand]:
         """Return the commands of the other ranks that have begun."""
         found = dict(self._ended)
         for file in self._folder.glob(f"*{self._suffix}"):
             if file.name in found or file == self._file:
                 continue
-            # A rank of a requeued job may have left half a file.
-            with contextlib.suppress(OSError, ValueError, TypeError):
-                command = RankCommand(**json.loads(file.read_text(encoding="ascii")))
+            command = _read(file)
+            if command is not None:
                 found[file.name] = command
                 if command.cpu_sec is not None:
                     self._ended[file.name] = command
@@ -76,3 +81,10 @@ class RankCommands:
     def cpu_by_pid(self) -> dict[int, float | None]:
         """Return the CPU time of the other ranks' commands by process id; None while one runs."""
         return {command.pid: command.cpu_sec for command in self.others()}
+
+
+def _read(file: Path) -> RankCommand | None:
+    # A rank of a requeued job may have left half a file.
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return RankCommand(**json.loads(file.read_text(encoding="ascii")))
+    return None

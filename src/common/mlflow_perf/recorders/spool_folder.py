@@ -56,6 +56,7 @@ class SpoolFolder:
         path: The folder; None if it could not be made, so that only this process is recorded.
         is_shared: Whether it is that of all ranks of the job on this node.
         commands: The commands that the ranks on this node wrap; None where there is one rank.
+        above: The commands of the wrappers that each rank on this node runs in; None without them.
     """
 
     def __init__(self, node: Node, run_id: str | None, *, parent: Path) -> None:
@@ -64,6 +65,7 @@ class SpoolFolder:
         self._started = time.monotonic()
         self.path: Path | None = None
         self.commands: RankCommands | None = None
+        self.above: RankCommands | None = None
         self._blocks: RankCommands | None = None
         try:
             if not self.is_shared:
@@ -88,8 +90,9 @@ class SpoolFolder:
         # Where each rank has a wrapper, the blocks below find each other by the wrappers' folder,
         # and have another one: the first to end removes it.
         above = Path(os.environ.get(spool.VARIABLE, ""))
-        is_wrapped = above.name.startswith(_SHARED) and (above / f"{node.rank}{COMMAND}").exists()
-        wrappers = above.name if is_wrapped else None
+        wrappers = None
+        if above.name.startswith(_SHARED) and (above / f"{node.rank}{COMMAND}").exists():
+            self.above, wrappers = RankCommands(above, node.rank), above.name
         shared = (node.job_key, os.environ.get("MLFLOW_RUN_ID"), wrappers)
         job = f"{node.launcher}:{shared if any(shared) else run_id or os.getppid()}:{node.index}"
         name = hashlib.sha256(job.encode()).hexdigest()[:16]

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
 from mlflow_perf.analysis.slow_nodes import find_slow_nodes, read_durations
-from mlflow_perf.core.format import clock_time, quantity
+from mlflow_perf.core.format import clock_time, join_some, quantity
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.bounds import Bounds
@@ -72,7 +72,7 @@ class RunPage:
         overhead: Our own cost, as text; empty if unknown.
         notes: What is missing from the report, one sentence each.
         pictures: Ready-made pictures, such as those of the workflow's spans.
-        others: The further components that reported to the same run, without curves.
+        others: The further components that reported to the same run, without charts of their own.
         name: The run's name in MLflow, where it is not the title; empty without one.
         params: The run's parameters.
         asked: What to ask for next time; None where that is unknown.
@@ -183,7 +183,18 @@ def build_run_page(
         first = first or node.component or ""
         readers.setdefault(node.component or first, _Reader()).add(index, node)
     reader, *others = readers.values() or [_Reader()]
-    page = _make_page(reader, whole, title)
+    # Components side by side, as of a heterogeneous job: each has nodes of its own.
+    taken = {fact["index"] for fact in reader.facts}
+    beside: list[NodeCurves] = []
+    whose: list[str] = []
+    for other in others:
+        added = [c for c in other.curves if c is not None and c.index not in taken]
+        taken |= {curves.index for curves in added}
+        beside += added
+        names = join_some(curves.index for curves in added)
+        whose += [f"The curves of node {names} are of {other.component}."] if added else []
+    page = _make_page(reader, whole, title, beside)
+    page.notes += whose
     if run is not None:
         page.name = run.name if run.name and run.name != page.title else ""
         page.params = sorted(run.params.items())
@@ -225,8 +236,13 @@ def _describe_cost(summaries: Iterable[Mapping[str, float]]) -> str:
     return f"{spent} of CPU time, MLflow's import included, which is {text}"
 
 
-def _make_page(reader: _Reader, whole: Mapping[str, Any], title: str | None) -> RunPage:
-    curves = build_curves(reader.curves)
+def _make_page(
+    reader: _Reader,
+    whole: Mapping[str, Any],
+    title: str | None,
+    beside: Sequence[NodeCurves] = (),
+) -> RunPage:
+    curves = build_curves([*reader.curves, *beside])
     loops = reader.steps.records()
     durations = reader.durations
     findings = merge_findings(reader.findings, loops, durations) if reader.findings else []

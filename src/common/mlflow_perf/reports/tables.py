@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow_perf.analysis.findings import Finding
-from mlflow_perf.core.format import cpu_time, cut_text, format_count, quantity
+from mlflow_perf.analysis.metric_text import describe_node_count
+from mlflow_perf.core.format import cpu_time, cut_text, quantity
 from mlflow_perf.model.callers import describe_place
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.metrics import METRICS, find_metric
@@ -100,7 +101,7 @@ def _build_cpu_tiles(
     nodes: Sequence[Mapping[str, float]], run: Mapping[str, float], least: str
 ) -> Iterator[Tile]:
     if "run_duration_sec" in run:
-        count = format_count(int(run.get("run_node_count", 1)), "node")
+        count = describe_node_count(int(run.get("run_node_count", 1)), nodes)
         took = least + quantity(run["run_duration_sec"], "s")
         yield Tile("Duration", took, count, explain_metric("run_duration_sec"))
     share = add_cpu_shares(read_cpu_share(node) for node in nodes)

@@ -350,7 +350,9 @@ def _build_tiles(data: Mapping[str, Any], steps: Sequence[_Step], took: float) -
         share = f"{quantity(100.0 * critical / took, '%')} of the time"
         meaning = "Running time of the steps that decide how long the workflow takes."
         yield Tile("Critical path", quantity(critical, "s"), share, meaning)
-    held, unused = totals.get("cpu_hours"), totals.get("unused_cpu_hours")
+    held = totals.get("cpu_hours")
+    # Older versions had it under a key that means what nobody used.
+    unused = totals.get("job_unused_cpu_hours", totals.get("unused_cpu_hours"))
     if held is not None and unused is not None:
         yield Tile(
             "CPU time used",

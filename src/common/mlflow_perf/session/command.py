@@ -196,7 +196,8 @@ def _follow(
         _try_step(lambda: recording.start(wait=False, root_pid=child.pid, postpone=runs.may_join))
     finally:
         child.release()
-    _try_step(lambda: recording.note_command(RankCommand(child.pid)))
+    begun = RankCommand(child.pid, launcher_pid=os.getppid())
+    _try_step(lambda: recording.note_command(begun))
     look()
     code, ended_by = child.wait(look)
     if child.unseen_sec > _UNSEEN_SEC:

@@ -135,10 +135,10 @@ class Recording:
             return
         self._note_run()
         commands = None if root_pid is None or self._spool is None else self._spool.commands
-        ranks = None if commands is None else commands.cpu_by_pid
         readers = run_sources.open_job_readers(
-            root_pid, self.node, carbon=self.settings.carbon, ranks=ranks
-        )
+            root_pid, self.node, carbon=self.settings.carbon, commands=commands,
+            above=None if self._spool is None else self._spool.above,
+        )  # fmt: skip
         collector = PerformanceMetricsCollector(
             self.settings.max_length, interval=self.settings.interval, on_report=self._take_report,
             readers=[*readers, *self._scrapers], own_cpu_before_sec=_charged_sec,

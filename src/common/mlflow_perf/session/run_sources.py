@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mlflow_perf.core.handler_errors import is_from_handler
@@ -13,6 +13,7 @@ from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.node.exit_cause import has_own_procfs
 from mlflow_perf.node.place import Node, detect
 from mlflow_perf.readers import Reader, default_readers
+from mlflow_perf.recorders.rank_commands import RankCommands
 
 if TYPE_CHECKING:
     from mlflow_perf.integrations.prometheus import ScrapeReader
@@ -63,7 +64,8 @@ def open_job_readers(
     node: Node,
     *,
     carbon: str | None = None,
-    ranks: Callable[[], Mapping[int, float | None]] | None = None,
+    commands: RankCommands | None = None,
+    above: RankCommands | None = None,
 ) -> list[Reader]:
     """Return the readers of this node and of the job that begins with a process.
 
@@ -72,8 +74,13 @@ def open_job_readers(
             all ranks of this node where there are several.
         node: This process's place in its job.
         carbon: Country to estimate emissions for.
-        ranks: Returns the commands of the other ranks on this node, as for `default_readers`.
+        commands: The commands that the ranks on this node wrap, where this process wraps one.
+        above: The commands that this process and the other ranks of its job run in, if any.
     """
+    launcher_pid = os.getppid()
+    if root_pid is None and above is not None and (own := above.read_own()) is not None:
+        # The wrappers stand between the launcher and the ranks, and are not the job's.
+        root_pid, commands, launcher_pid = own.pid, above, own.launcher_pid or launcher_pid
     several = node.world_size > node.count and not node.pool
     if root_pid is None and several and os.getppid() > 1:
         root_pid = os.getppid()
@@ -82,7 +89,11 @@ def open_job_readers(
             "The job's processes are not measured, only the node is: /proc is that of another PID "
             "namespace (unshare --mount-proc makes the right one)."
         )
-    return default_readers(root_pid=root_pid, carbon=carbon, ranks=ranks)
+    if commands is None:
+        return default_readers(root_pid=root_pid, carbon=carbon)
+    return default_readers(
+        root_pid=root_pid, carbon=carbon, ranks=commands.cpu_by_pid, launcher_pid=launcher_pid
+    )
 
 
 def open_scrapers(urls: Sequence[str], interval: float) -> list[ScrapeReader]:

@@ -25,6 +25,12 @@ PARENT_TAG = "mlflow.parentRunId"
 IMPORTED_TAG = f"{TAG}imported_from"
 """Tag of a run that was imported; its figures are the mean of its nodes."""
 
+GROUP_TAG = f"{TAG}group"
+"""Tag of a group's parent run, with the group's name."""
+
+PIPELINE_TAG = f"{TAG}pipeline"
+"""Tag of a pipeline's parent run, with the pipeline's name."""
+
 SUBMITTED_TAG = f"{TAG}submitted"
 """Tag of an imported run: the Unix time from which it waited for its start, in seconds."""
 
@@ -37,6 +43,9 @@ STEPS_TAG = f"{TAG}steps_in."
 Steps of other experiments count only there: whoever may not write to a run cannot add steps to it.
 """
 
+
+_LIVE = "system/"
+"""Start of the metrics that come while a job runs."""
 
 BEYOND_FIGURES = 1e150
 """No figure is as large: sums, differences and squares of figures are numbers."""
@@ -228,6 +237,20 @@ class PerfRun:
         return self.tags.get(f"{TAG}step") or self.component or self.name or self.label
 
     @property
+    def is_group(self) -> bool:
+        """Whether it only holds a workflow's steps: the parent of a group or of a pipeline."""
+        return not self.has_figures and (GROUP_TAG in self.tags or PIPELINE_TAG in self.tags)
+
+    def place_in(self, group: PerfRun) -> PerfRun:
+        """Return the run as a step of the workflow that contains its group: `group/step`."""
+        outer = group.step.replace(",", " ")  # a comma divides the steps before this one
+        tags = {**self.tags, f"{TAG}step": f"{outer}/{self.step}"}
+        tags.pop(f"{TAG}depends_on", None)
+        if self.depends_on:  # the first steps of a group waited for what came before the group
+            tags[f"{TAG}depends_on"] = ",".join(f"{outer}/{name}" for name in self.depends_on)
+        return replace(self, tags=tags)
+
+    @property
     def depends_on(self) -> tuple[str, ...] | None:
         """Steps that had to end before this one began; None where the runner noted nothing."""
         names = self.tags.get(f"{TAG}depends_on")
@@ -252,10 +275,11 @@ class PerfRun:
         if self.document is not None:
             return {index: node.summary for index, node in sorted(self.document.nodes.items())}
         is_known = self.node_count == 1 or IMPORTED_TAG in self.tags
-        if "duration_sec" not in self.metrics or not is_known:
+        # A workflow's parent has the figures of its steps, and was on no node itself.
+        if "duration_sec" not in self.metrics or not is_known or self.is_group:
             return {}
         others = (f"{clean_metric_key(name)}/" for name in self.components)
-        foreign = ("run_", "system/", *others)
+        foreign = ("run_", _LIVE, *others)
         own = {k: v for k, v in self.metrics.items() if not k.startswith(foreign)}
         return {index: dict(own) for index in range(self.node_count)}
 
@@ -316,7 +340,10 @@ class PerfRun:
         Args:
             now: Unix time in seconds; default: the present.
         """
-        text = f"The run {self.label} is RUNNING: its report is logged at the end."
+        whole = "its report"
+        if any(key.startswith(_LIVE) for key in self.metrics):
+            whole = f"its curves so far are among its metrics ({_LIVE}…), the rest of its report"
+        text = f"The run {self.label} is RUNNING: {whole} is logged at the end."
         if (host := self.tags.get(f"{TAG}hostname")) is None:
             return text
         if self.seen is not None:

@@ -46,6 +46,7 @@ _IDS_PER_QUERY = 100
 _ONE_BY_ONE_MAX = 4
 _DOCUMENTS_MAX = 200
 _CHILDREN_MAX = 100 * PAGE
+_GROUPS_MAX = 100
 _THREADS = 8
 
 
@@ -105,6 +106,7 @@ def find_runs(
     experiment_names: Sequence[str] = (),
     max_results: int = 1000,
     documents: bool | None = None,
+    silent: list[PerfRun] | None = None,
 ) -> list[PerfRun]:
     """Return the runs that hold performance data, newest first.
 
@@ -117,6 +119,7 @@ def find_runs(
         experiment_names: Only runs in these experiments; default: in all.
         max_results: Maximum number of runs.
         documents: As in `get_runs`.
+        silent: Gets the component's runs that were killed before they had figures.
 
     Raises:
         RunNotFoundError: When an experiment does not exist or the store does not answer.
@@ -143,6 +146,8 @@ def find_runs(
 
     def reports(run: Run) -> bool:
         own = PerfRun.from_mlflow(run).find_component(component)
+        if own is not None and own.status == "KILLED" and not own.has_figures:
+            (silent if silent is not None else []).append(own)
         return own is not None and own.has_figures
 
     runs = _read_undamaged(filter(reports, found), max_results, documents)
@@ -154,6 +159,8 @@ def find_children(
 ) -> list[PerfRun]:
     """Return the runs whose parent is `run`, sorted by their start.
 
+    The runs of a group or of a pipeline among them take its place.
+
     Args:
         run: A run of MLflow; a run made from a file has no children.
         documents: As in `get_runs`.
@@ -161,10 +168,37 @@ def find_children(
     """
     if run.run_id is None or run.experiment_id is None:
         return []
-    query = f"tags.`{PARENT_TAG}` = {quote_literal(run.run_id)}"
-    found = list(islice(iterate_runs(make_client(), run.step_experiments, query), _CHILDREN_MAX))
-    children = _read(found, documents, visits)
-    return sorted(children, key=lambda r: (r.started or 0.0, r.label))
+
+    def find(parent: PerfRun) -> list[PerfRun]:
+        query = f"tags.`{PARENT_TAG}` = {quote_literal(str(parent.run_id))}"
+        runs = iterate_runs(make_client(), parent.step_experiments, query)
+        return _read(list(islice(runs, _CHILDREN_MAX)), documents, visits)
+
+    return open_groups(run, find)
+
+
+def open_groups(run: PerfRun, find: Callable[[PerfRun], Sequence[PerfRun]]) -> list[PerfRun]:
+    """Return the steps of a workflow: those of each group inside it take the group's place.
+
+    Args:
+        run: The workflow's parent.
+        find: Returns the runs whose parent is a run; is asked for `run` first.
+    """
+    steps: list[PerfRun] = []
+    # Tags that anybody can write may make a circle of runs.
+    opened = {run.run_id}
+    waiting = list(find(run))
+    while waiting:
+        child = waiting.pop()
+        if child.run_id in opened:
+            continue
+        inner: Sequence[PerfRun] = ()
+        if child.is_group and len(opened) <= _GROUPS_MAX:
+            opened.add(child.run_id)
+            inner = find(child)
+        waiting += [one.place_in(child) for one in inner]
+        steps += [] if inner else [child]
+    return sorted(steps, key=lambda step: (step.started or 0.0, step.label))
 
 
 def quote_literal(text: str) -> str:

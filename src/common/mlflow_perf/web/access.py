@@ -31,6 +31,7 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking import fleet_sums
 from mlflow_perf.tracking.fleet_sql import query_sums
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
+from mlflow_perf.tracking.search import open_groups
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.run_search import search, search_choice
 from mlflow_perf.web.running_job import build_live_nodes, query_samples
@@ -200,7 +201,10 @@ class Access:
         return build_live_nodes(run, query_samples(_open_store(), str(run.run_id)), time.time())
 
     def children(self, run: PerfRun) -> list[PerfRun]:
-        """Return the runs whose parent is a run that the user may read."""
+        """Return the steps of a run that the user may read, as `find_children` does."""
+        return open_groups(run, self._find_children)
+
+    def _find_children(self, run: PerfRun) -> Sequence[PerfRun]:
         query = f"tags.`{PARENT_TAG}` = '{run.run_id}'"
         order = ["attributes.start_time ASC"]
         home = str(run.experiment_id)

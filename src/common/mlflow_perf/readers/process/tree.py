@@ -244,7 +244,7 @@ class ProcessTreeReader:
             report["job_mem_peak_mb"] = self._peak / MB
 
     def _read_switches(self) -> tuple[int, int] | None:
-        """Return the switches of this process's threads and ended children, or of the command."""
+        """Return the switches of this process and its ended children, or of an ended command."""
         if not self._reaps:
             return None
         if not self._is_command:
@@ -254,7 +254,7 @@ class ProcessTreeReader:
             return self._voluntary, switches[1]
         # The kernel shows them without a look at each thread only when the command has ended.
         ended = self._table.find_ended_child(self._root)
-        return (0, 0) if ended is None else ended.switches
+        return None if ended is None else ended.switches
 
     def sample_peak(self) -> None:
         """Note the memory between two reads, where a sum over processes or a command may peak."""
