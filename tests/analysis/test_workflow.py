@@ -105,15 +105,18 @@ def test_totals_are_over_all_steps(make_run: MakeRun) -> None:
     assert "89% of the 7 CPU h held were unused" in " ".join(workflow.findings)
 
 
-@pytest.mark.parametrize(("began", "used_sec"), [(100.0, 5.0), (120.0, 12.0)])
-def test_steps_of_one_process_used_what_their_parent_did(began: float, used_sec: float) -> None:
-    """Each trial of a search in threads has the CPU time of all; a later step has its own."""
+@pytest.mark.parametrize(
+    ("above", "used_sec"), [("p", 5.0), ("a", 4.0), ("elsewhere", 12.0), ("", 12.0)]
+)
+def test_steps_of_one_process_used_what_their_parent_did(above: str, used_sec: float) -> None:
+    """Trials in threads have the CPU time of all; so have the runs that another step measured."""
     node = {"duration_sec": 10.0, "node_cpu_hours": 20 / 3600, "cpu_limit_cores": 2.0,
             "job_cpu_hours": 4.0 / 3600}  # fmt: skip
     tags = {"mlflow_perf.hostname": "h", "mlflow_perf.component": "c"}
     of_parent = {**node, "job_cpu_hours": 5 / 3600}
     parent = replace(PARENT, started=100.0, metrics=of_parent, tags=tags)
-    trials = [replace(step(name, began, began + 10.0), metrics=node, tags=tags) for name in "abc"]
+    tags["mlflow_perf.measured_by"] = above
+    trials = [replace(step(name, 100.0, 110.0), metrics=node, tags=tags) for name in "abc"]
     assert built(*trials, parent=parent).totals["job_cpu_hours"] == pytest.approx(used_sec / 3600)
 
 

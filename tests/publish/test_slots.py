@@ -12,6 +12,7 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.publish.slots import (
     RunReports,
     Slot,
+    choose_tags,
     find_slot,
     is_same_recording,
     merge_reports,
@@ -108,3 +109,14 @@ def test_reports_are_read_once_and_damaged_ones_left_out(
     whole = merge_reports(found)
     assert [node.component for node in whole.all_nodes()] == ["train", "fit", "fit"]
     assert "perf/node-2.json" in caplog.text
+
+
+def test_a_report_that_replaces_another_one_says_anew_who_measured_it() -> None:
+    """A run that was made inside another one and again by itself is in no other run's figures."""
+    mine, stored = {"a": "b"}, {"mlflow_perf.measured_by": "p"}
+    assert choose_tags(Slot(), mine, {}) == mine
+    assert choose_tags(Slot(), mine, stored) == {"mlflow_perf.measured_by": "", "a": "b"}
+    assert choose_tags(Slot(), {"mlflow_perf.measured_by": "q"}, stored) == {
+        "mlflow_perf.measured_by": "q"
+    }
+    assert choose_tags(Slot("other"), mine, stored) == {}

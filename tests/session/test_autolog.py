@@ -19,8 +19,10 @@ from mlflow_perf.core.settings import Settings
 from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.session import autolog, run_recorder
 from mlflow_perf.session.open_runs import open_runs
+from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_recorder import RunRecorder
 from mlflow_perf.tracking import run_events
+from mlflow_perf.tracking.perf_run import MEASURED_TAG
 
 PAGE = "perf_report.html"
 
@@ -79,6 +81,7 @@ def test_nested_runs_have_exact_figures_of_their_own_span() -> None:
         assert run.info.status == "FINISHED"
         assert run.data.tags["mlflow_perf.status"] == "FINISHED"
         assert "mlflow_perf.overlapping_runs" not in run.data.tags
+        assert run.data.tags.get(MEASURED_TAG) == (None if run is outer else parent.info.run_id)
         assert list_files(run) == ["perf", PAGE]
         document = mlflow_perf.load(run.info.run_id)
         assert document.nodes[0].component == run.data.tags["mlflow_perf.component"]
@@ -190,8 +193,50 @@ def test_a_trial_that_is_logged_after_its_search_has_the_search_s_span() -> None
         for trial in trials:
             client.set_terminated(trial.info.run_id)
     assert min(used_sec(read(trial)) for trial in trials) >= 0.09
-    # All that the search did is in each trial's figures: it counts besides the other trial.
-    assert read(trials[0]).data.tags["mlflow_perf.overlapping_runs"] == "2"
+    tags = read(trials[0]).data.tags
+    assert tags[MEASURED_TAG] == search.info.run_id
+    assert "these figures are of the whole parent run" in tags["mlflow.note.content"]
+    assert "mlflow_perf.overlapping_runs" not in tags
+    assert "mlflow_perf.overlapping_runs" not in read(search).data.tags
+
+
+def test_a_run_that_outlives_its_parent_is_not_measured_by_it() -> None:
+    """Nor is the child of a run that was deleted."""
+    client, experiment = MlflowClient(), os.environ["MLFLOW_EXPERIMENT_ID"]
+    with mlflow.start_run() as top:
+        runs = []
+        for above in (top.info.run_id, None):
+            tags = {} if above is None else {"mlflow.parentRunId": above}
+            parent = client.create_run(experiment, tags=tags)
+            tags = {"mlflow.parentRunId": parent.info.run_id}
+            runs += [parent, client.create_run(experiment, tags=tags)]
+        inner = client.create_run(experiment, tags={"mlflow.parentRunId": runs[1].info.run_id})
+        client.set_terminated(inner.info.run_id)
+        client.set_terminated(runs[2].info.run_id)
+        client.delete_run(runs[0].info.run_id)
+        for run in (runs[1], runs[3]):
+            client.set_terminated(run.info.run_id)
+    assert read(inner).data.tags[MEASURED_TAG] == runs[1].info.run_id
+    for run in runs[1:]:
+        assert MEASURED_TAG not in read(run).data.tags
+
+
+def test_a_run_inside_a_block_is_measured_by_the_block() -> None:
+    """The block's own run is the parent of what the job starts in it."""
+    with mlflow_perf.report("outer") as block, mlflow.start_run() as run:
+        pass
+    assert read(run).data.tags[MEASURED_TAG] == block.run_id
+
+
+def test_runs_that_the_interpreter_s_end_closes_are_inside_each_other() -> None:
+    """The inner one ends first, whatever ends them all."""
+    with mlflow.start_run() as outer, mlflow.start_run(nested=True) as inner:
+        recorder = autolog._autolog
+        assert recorder is not None
+        recorder.end_runs(lambda _: Outcome("KILLED"))
+        recorder._queue.drain(30.0)
+    assert read(inner).data.tags[MEASURED_TAG] == outer.info.run_id
+    assert MEASURED_TAG not in read(outer).data.tags
 
 
 def test_a_deleted_run_gets_nothing() -> None:

@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
+
+from mlflow_perf.analysis.fleet import sum_fleet
 
 pytestmark = pytest.mark.e2e
 
@@ -27,6 +30,27 @@ for _ in range(2):
     with mlflow.start_run(run_name="mine"):
         pass
 """
+BLOCKS = """
+import sys
+import mlflow_perf
+for name in sys.argv[1:]:
+    with mlflow_perf.report(name):
+        sum(range(1_000_000))
+"""
+AROUND = """
+import mlflow_perf
+with mlflow_perf.report("outer"):
+    import mlflow
+    with mlflow.start_run(run_name="mine"):
+        pass
+"""
+ELSEWHERE = """
+import socket
+socket.gethostname = lambda: "elsewhere"
+import mlflow_perf
+with mlflow_perf.report("far"):
+    pass
+"""
 OTHER_STORE = """
 import mlflow
 mlflow.set_tracking_uri("sqlite:///other.db")
@@ -36,11 +60,13 @@ with mlflow.start_run():
 """
 
 
-def wrap(code: str, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def wrap(
+    code: str, *options: str, args: Sequence[str] = (), **environ: str
+) -> subprocess.CompletedProcess[str]:
     """Run a script below the wrapper."""
     command = [sys.executable, "-m", "mlflow_perf", "run", "--name", "job", *options, "--"]
     return subprocess.run(
-        [*command, sys.executable, "-c", code], env={**os.environ, **environ},
+        [*command, sys.executable, "-c", code, *args], env={**os.environ, **environ},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
@@ -110,3 +136,52 @@ def test_a_command_that_reports_by_itself_is_not_counted_twice(store: str) -> No
     assert len(runs) == 2
     assert all("duration_sec" in run.data.metrics for run in runs)
     assert "job" not in {run.data.tags["mlflow_perf.component"] for run in runs}
+
+
+@pytest.mark.parametrize("names", [("one",), ("one", "two")])
+def test_blocks_keep_their_runs_inside_the_command_s(store: str, names: Sequence[str]) -> None:
+    """The wrapper has a run of its own, that names the blocks' runs, and they name it."""
+    done = wrap(BLOCKS, args=names)
+    assert done.returncode == 0, done.stderr
+    runs = {run.data.tags["mlflow_perf.component"]: run for run in list_runs()}
+    own = runs.pop("job")
+    assert {*runs} == {*names}
+    started = json.loads(own.data.tags["mlflow_perf.started_runs"])
+    assert {*started} == {run.info.run_id for run in runs.values()}
+    assert {run.data.tags["mlflow_perf.measured_by"] for run in runs.values()} == {own.info.run_id}
+    (whole,) = sum_fleet("experiment")
+    assert whole.runs == len(names) + 1
+    assert whole.figures["cpu_hours"] == pytest.approx(own.data.metrics["run_cpu_hours"])
+
+
+def test_a_block_around_the_command_s_run_is_inside_the_report_in_that_run(store: str) -> None:
+    """The report joins the run, as ever, and then measures the block that is its parent."""
+    done = wrap(AROUND)
+    assert done.returncode == 0, done.stderr
+    runs = {run.data.tags["mlflow_perf.component"]: run for run in list_runs()}
+    assert {*runs} == {"outer", "job"}
+    assert runs["job"].info.run_name == "mine"
+    assert runs["outer"].data.tags["mlflow_perf.measured_by"] == runs["job"].info.run_id
+    assert "mlflow_perf.measured_by" not in runs["job"].data.tags
+
+
+def test_a_block_of_another_host_is_not_measured_by_the_command(store: str) -> None:
+    """The command started it, but the wrapper saw nothing of it."""
+    done = wrap(ELSEWHERE)
+    assert done.returncode == 0, done.stderr
+    runs = {run.data.tags["mlflow_perf.component"]: run for run in list_runs()}
+    far = runs["far"]
+    assert json.loads(runs["job"].data.tags["mlflow_perf.started_runs"]) == [far.info.run_id]
+    assert "mlflow_perf.measured_by" not in far.data.tags
+
+
+def test_a_nested_run_with_a_report_names_the_run_around_it(store: str) -> None:
+    """Several autologged runs are in the command's, and their nested runs are in theirs."""
+    done = wrap(SEVERAL.replace("pass", "mlflow.start_run(nested=True); mlflow.end_run()"),
+                MLFLOW_PERF_AUTOLOG="true")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = {run.info.run_id: run for run in list_runs()}
+    (own,) = [run for run in runs.values() if "mlflow_perf.started_runs" in run.data.tags]
+    for run in runs.values():
+        above = run.data.tags.get("mlflow.parentRunId", own.info.run_id)
+        assert run is own or run.data.tags["mlflow_perf.measured_by"] == above

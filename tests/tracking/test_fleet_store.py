@@ -14,7 +14,15 @@ from sqlalchemy.dialects import postgresql
 from mlflow_perf.tracking import fleet_sql, fleet_store
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
 from mlflow_perf.tracking.fleet_sql import build_sums
-from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, Choice, Sums, add_up
+from mlflow_perf.tracking.fleet_sums import (
+    FIGURES,
+    GROUPS,
+    MONDAY_MS,
+    Choice,
+    Sums,
+    add_up,
+    choose_parts,
+)
 
 _DAY = 86_400.0
 _WEEK_1 = MONDAY_MS / 1000 + 2900 * 7 * _DAY
@@ -107,7 +115,7 @@ def test_moments_divide_the_groups(
     choice = Choice(by, experiments, first, edges_ms=(first, later))
     found = fleet_sql.query_sums(fleet_store.find_sql_store(client), choice)
     for part, bounds in ((1, {"since_ms": first, "until_ms": later}), (2, {"since_ms": later})):
-        parts = [replace(one, week=0, part=0) for one in found if one.part == part]
+        parts = [replace(one, week=0, part=0) for one in choose_parts(found, part, part)]
         sums = {one.group: one for one in add_up(parts)}
         assert sums == _read(by, monkeypatch, "sqlite", **bounds)
     by_week = add_up(replace(one, group=one.week, week=0, part=0) for one in found)
@@ -215,3 +223,116 @@ def test_all_components_and_all_nodes_count(
         "late one": (1, 1, 300.0),
     }
     assert _read("week", monkeypatch, way, since_ms=int(_WEEK_1 * 1000) + 1) == {}
+
+
+_NESTED = {  # name: day, component, CPU hours, name of the run that measured it
+    "search": (0, "search", 100.0, None),
+    "trial": (1, "trial", 60.0, "search"),
+    "late": (9, "trial", 30.0, "search"),
+    "fold": (9, "fold", 7.0, "late"),
+    "below a silent one": (1, "kept", 1.0, "silent"),
+    "below a deleted one": (1, "kept", 2.0, "deleted"),
+    "below one of another experiment": (9, "kept", 4.0, "away"),
+    "below nobody": (1, "kept", 8.0, "unknown"),
+    "below itself": (1, "kept", 16.0, "below itself"),
+    "replaced": (1, "kept", 32.0, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Return a store with runs inside each other, and the id of the first experiment."""
+    folder = tmp_path_factory.mktemp("nested")
+    uri = f"sqlite:///{folder}/mlflow.db"
+    client = MlflowClient(uri)
+    home, away = (client.create_experiment(name, str(folder)) for name in ("home", "away"))
+    ids = {"unknown": "0" * 32, "": ""}
+    for name, place in (("silent", home), ("deleted", home), ("away", away)):
+        ids[name] = client.create_run(place, start_time=int(1000 * _WEEK_1)).info.run_id
+    for name in ("deleted", "away"):
+        client.set_tag(ids[name], "mlflow_perf.component", "above")
+        client.log_metric(ids[name], "run_cpu_hours", 1000.0)
+    client.delete_run(ids["deleted"])
+    for name, (day, component, hours, _) in _NESTED.items():
+        began = _WEEK_1 + day * _DAY
+        tags = {"mlflow_perf.component": component, "mlflow.user": component}
+        figures = {"run_cpu_hours": hours}
+        if name == "trial":
+            tags["mlflow_perf.components"] = '["other"]'
+            figures["other/run_cpu_hours"] = 64.0
+        end = "FAILED" if component == "trial" else "FINISHED"
+        write_runs(client, home, [FinishedRun(name, end, began, began + 9, figures, tags=tags)])
+        (run,) = client.search_runs([home], f"attributes.run_name = '{name}'")
+        ids[name] = run.info.run_id
+    for name, (*_, above) in _NESTED.items():
+        if above is not None:
+            client.set_tag(ids[name], "mlflow_perf.measured_by", ids[above])
+    return uri, home
+
+
+@pytest.mark.parametrize("way", _WAYS)
+def test_the_same_cpu_time_counts_once(
+    nested: tuple[str, str], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run inside another one that counts is a run, but its figures are in the other's."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", nested[0])
+    found = _read("component", monkeypatch, way)
+    hours = {name: (one.runs, one.failed, one.figures["cpu_hours"]) for name, one in found.items()}
+    # Another component's figures may be of another time: they count.
+    assert hours == {
+        "above": (1, 0, 1000.0),
+        "search": (1, 0, 100.0),
+        "trial": (2, 2, None),
+        "other": (1, 1, 64.0),
+        "fold": (1, 0, None),
+        "kept": (6, 0, 1.0 + 2 + 8 + 16 + 32),
+    }
+    # Before the second day, and from the eighth on, only a part of the runs are chosen.
+    early = _read("component", monkeypatch, way, until_ms=int(1000 * (_WEEK_1 + _DAY)))
+    assert {name: one.figures["cpu_hours"] for name, one in early.items()} == {
+        "above": 1000.0,
+        "search": 100.0,
+    }
+    later = _read("component", monkeypatch, way, since_ms=int(1000 * (_WEEK_1 + 8 * _DAY)))
+    assert {name: one.figures["cpu_hours"] for name, one in later.items()} == {
+        "trial": 30.0,
+        "fold": None,
+        "kept": 4.0,
+    }
+    for by in GROUPS:
+        assert _read(by, monkeypatch, way) == _read(by, monkeypatch, "search")
+
+
+@pytest.mark.parametrize("is_sqlite", [True, False])
+def test_a_run_that_may_not_be_read_hides_no_figures(
+    nested: tuple[str, str], is_sqlite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees one experiment alone sees all that its runs used, by SQL and by search."""
+    monkeypatch.setattr(fleet_sql, "_is_sqlite", lambda _: is_sqlite)
+    client, choice = MlflowClient(nested[0]), Choice("component", [nested[1]])
+    found = fleet_sql.query_sums(fleet_store.find_sql_store(client), choice)
+    assert {s.group: s for s in found} == {
+        s.group: s for s in fleet_store._sum_searched(client, choice)
+    }
+    assert {s.figures["cpu_hours"] for s in found if s.group == "kept"} == {63.0}
+
+
+@pytest.mark.parametrize("is_sqlite", [True, False])
+def test_moments_divide_runs_inside_each_other(
+    nested: tuple[str, str], is_sqlite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run's figures count for the parts in which the run above it does not."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", nested[0])
+    monkeypatch.setattr(fleet_sql, "_is_sqlite", lambda _: is_sqlite)
+    client = MlflowClient(nested[0])
+    edges = tuple(int(1000 * (_WEEK_1 + day * _DAY)) for day in (0, 1, 8))
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    choice = Choice("component", experiments, edges[0], edges_ms=edges)
+    found = fleet_sql.query_sums(fleet_store.find_sql_store(client), choice)
+    for first in (1, 2, 3):
+        for last in range(first, 4):
+            bounds = {"since_ms": edges[first - 1]}
+            bounds |= {"until_ms": edges[last]} if last < 3 else {}
+            parts = [replace(one, week=0, part=0) for one in choose_parts(found, first, last)]
+            sums = {one.group: one for one in add_up(parts)}
+            assert sums == _read("component", monkeypatch, "search", **bounds), (first, last)

@@ -69,6 +69,10 @@ def _wants_runs() -> bool:
 
 def _find_notes() -> str | None:
     """Return the folder in which the session above this process looks for notes of its runs."""
+    recorders = sys.modules.get("mlflow_perf.recorders.current")
+    if recorders is not None and recorders.process.outer is not None:
+        # A block of this process, during which MLflow is imported, has set its own folder.
+        return str(recorders.process.outer_variable or "") or None
     return os.environ.get("MLFLOW_PERF_SPOOL")
 
 

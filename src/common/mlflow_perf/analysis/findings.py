@@ -135,10 +135,14 @@ def findings_of(document: PerfDocument | NodeDocument) -> list[Finding]:
     """Return the findings of a run, most time at stake first; the first one is the verdict."""
     if isinstance(document, NodeDocument):
         findings = _find_in_node(document)
-        others = document.extra.get("overlapping_runs")
+        others, notes = document.extra.get("overlapping_runs"), []
+        if document.extra.get("of_parent") is True:
+            notes.append("these figures are of the whole parent run, after which it was logged")
         if isinstance(others, int) and others >= 1:  # the figures include those runs
             runs = format_count(others, "other run")
-            text = f"{findings[0].evidence} ({runs} of the same process ran meanwhile)"
+            notes.append(f"{runs} of the same process ran meanwhile")
+        if notes:
+            text = f"{findings[0].evidence} ({'; '.join(notes)})"
             findings[0] = replace(findings[0], evidence=text)
         return findings
     judge = NodeJudge()

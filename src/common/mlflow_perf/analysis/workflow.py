@@ -14,7 +14,7 @@ from mlflow_perf.analysis.workflow_findings import list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, sum_held_cpu_hours
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.model.metrics import RUN_METRICS
-from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.tracking.perf_run import MEASURED_TAG, TAG, PerfRun
 from mlflow_perf.tracking.search import find_children
 
 _SLACK_SEC = 0.5
@@ -53,6 +53,7 @@ class Workflow:
         data = asdict(self)
         for step in data["steps"]:
             step["depends_on"] = step["depends_on"] or ()
+            del step["measured_by"]
             for node in step["nodes"]:
                 del node["host_cores"]
         return data
@@ -142,6 +143,7 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
         bottleneck=run.verdict,
         params=dict(run.params),
         submitted=run.submitted or 0.0,
+        measured_by=run.tags.get(MEASURED_TAG, ""),
     )
 
 
@@ -174,20 +176,18 @@ def _find_last_before(step: Step, by_end: Sequence[Step], ends: Sequence[float])
 def _sum_used(steps: Sequence[Step], parent: Step) -> float:
     """Return the CPU hours that the steps used together.
 
-    Steps that ran within their measured parent, such as the trials of a search in one process, may
-    each have the time of all: together they used at most what the parent did.
+    Steps that their parent measured, such as the trials of a search in one process, may each have
+    the time of all: together they used at most what the parent did. Steps that another step
+    measured used nothing besides it.
     """
-    above = {node.hostname: node for node in parent.nodes if node.hostname}
-    inside: dict[str, float] = {}
-    total = 0.0
-    for node in (node for step in steps for node in step.nodes):
-        own = above.get(node.hostname)
-        begin, end = node.started + _SLACK_SEC, node.ended - _SLACK_SEC
-        if own is not None and own.started <= begin and end <= own.ended:
-            inside[node.hostname] = inside.get(node.hostname, 0.0) + node.used_cpu_hours
-        else:
-            total += node.used_cpu_hours
-    return total + sum(min(used, above[host].used_cpu_hours) for host, used in inside.items())
+    ids = {step.run_id for step in steps}
+    total = inside = 0.0
+    for step in steps:
+        if step.measured_by == parent.run_id and parent.nodes:
+            inside += step.used_cpu_hours
+        elif step.measured_by in (step.run_id, "") or step.measured_by not in ids:
+            total += step.used_cpu_hours
+    return total + min(inside, parent.used_cpu_hours) if inside else total
 
 
 def _sum_up(steps: Sequence[Step], duration_sec: float, parent: Step) -> dict[str, float]:

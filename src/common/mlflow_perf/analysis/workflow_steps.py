@@ -69,6 +69,7 @@ class Step:
         bottleneck: The verdict.
         params: The parameters of its run.
         submitted: Unix time, in seconds; 0.0 where only its dependencies tell when it could begin.
+        measured_by: The run whose figures contain its own; empty where there is none.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Step:
     bottleneck: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     submitted: float = 0.0
+    measured_by: str = ""
 
     @property
     def ended(self) -> float:

@@ -18,6 +18,8 @@ from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.steps import StepMetrics
 
 _LAST_SEC = 5.0
+_TAGGED = ("bottleneck", "advice", "cause", "cut_off", "elsewhere", "overlapping_runs",
+           "measured_by")  # fmt: skip
 
 CAUSE_TAG = "mlflow_perf.cause"
 """Tag of a run that says why its job ended early."""
@@ -38,6 +40,8 @@ def make_final_document(
     profile: Mapping[str, Any] | None = None,
     elsewhere: str | None = None,
     overlapping_runs: int = 0,
+    measured_by: str | None = None,
+    of_parent: bool = False,
 ) -> NodeDocument:
     """Return the document of a node whose job has ended, with its verdict.
 
@@ -55,6 +59,8 @@ def make_final_document(
         profile: What the stack samplers found, from `model.profile.build_profile`.
         elsewhere: The program that had the job's work started where it is not measured.
         overlapping_runs: How many other runs of this process ran at the same time.
+        measured_by: The run of this process whose figures contain these.
+        of_parent: Whether the figures are those of the whole parent run.
     """
     document = NodeDocument(
         node=dict(node),
@@ -68,12 +74,14 @@ def make_final_document(
     add_recorded(document, operations or OperationMetrics(), transfers or {}, steps)
     if profile is not None:
         document.extra["profile"] = dict(profile)
-    if cause is not None:
-        document.extra["cause"] = cause
-    if elsewhere is not None:
-        document.extra["elsewhere"] = elsewhere
-    if overlapping_runs:
-        document.extra["overlapping_runs"] = overlapping_runs
+    facts = {
+        "cause": cause,
+        "elsewhere": elsewhere,
+        "overlapping_runs": overlapping_runs or None,
+        "measured_by": measured_by,
+        "of_parent": of_parent or None,
+    }
+    document.extra |= {name: value for name, value in facts.items() if value is not None}
     judge_document(document)
     return document
 
@@ -137,7 +145,7 @@ def judge_document(document: NodeDocument) -> None:
 def tag_document(document: NodeDocument) -> dict[str, str]:
     """Return the tags with which a run says what its document says."""
     tags = {"mlflow_perf.status": document.status or "KILLED"}
-    for name in ("bottleneck", "advice", "cause", "cut_off", "elsewhere", "overlapping_runs"):
+    for name in _TAGGED:
         if name in document.extra:
             tags[f"mlflow_perf.{name}"] = str(document.extra[name])
     return tags

@@ -24,6 +24,7 @@ from mlflow_perf.publish.slots import (
     Reports,
     RunReports,
     Slot,
+    choose_tags,
     find_slot,
     find_unseen_slot,
     is_same_recording,
@@ -317,9 +318,8 @@ class _NodeWriter:
             [one for one in rank_metrics(*what) if (known or {}).get(one.key) != one.value]
             for what in ((chosen, prefix, slot.index), (of_all, prefix, 0))
         )
-        # The tags of host and component are those of the first component.
-        tags = dict(delivery.tags) if slot.component is None else {}
-        tags |= tag_run(document)
+        stored = self._stored.data.tags if slot.outdated else {}
+        tags = choose_tags(slot, delivery.tags, stored) | tag_run(document)
         if known is not None and slot.component is not None:  # beside a report without its document
             both = tags, self._stored.data.tags
             tags[STATUS_TAG] = worst_status(one.get(STATUS_TAG, "") for one in both)

@@ -20,6 +20,7 @@ from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.load import fetch_file
+from mlflow_perf.tracking.perf_run import MEASURED_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -121,6 +122,20 @@ def find_unseen_slot(mine: NodeDocument, tags: Mapping[str, str]) -> Slot:
     """
     is_first = STATUS_TAG not in tags or tags.get(_COMPONENT_TAG, mine.component) == mine.component
     return Slot() if is_first else Slot(mine.component or "other")
+
+
+def choose_tags(slot: Slot, tags: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
+    """Return a report's tags for its run: those of host and component are the first component's.
+
+    Args:
+        slot: The report's place.
+        tags: The report's tags.
+        stored: The run's tags from a report that this one replaces.
+    """
+    if slot.component is not None:
+        return {}
+    # Another run measured the report before, and not this one.
+    return {MEASURED_TAG: "", **tags} if stored.get(MEASURED_TAG) else dict(tags)
 
 
 def is_same_recording(one: NodeDocument, other: NodeDocument) -> bool:

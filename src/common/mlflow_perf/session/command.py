@@ -167,7 +167,7 @@ def _finish(recording: Recording, runs: CommandRuns, end: Outcome) -> None:
     """Send the report to the command's run, or to one of its own."""
     if runs.decide():
         recording.finish(end)
-        runs.link()
+        runs.link(is_measured=end.elsewhere is None)
     else:
         recording.abandon()
 

@@ -12,12 +12,21 @@ from mlflow_perf.core.uris import first_line, redact_password
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.mlflow_call import MlflowCall
+from mlflow_perf.tracking.perf_run import MEASURED_TAG, TAG
 from mlflow_perf.tracking.run_events import StartedRun
-from mlflow_perf.tracking.run_notes import find_unseeing_python, is_reported, read_started_runs
+from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.run_notes import (
+    NotedRun,
+    find_unseeing_python,
+    is_reported,
+    read_noted_runs,
+    read_started_runs,
+)
 
 _OWN_RUN_AFTER_SEC = 30.0
 _LINK_SEC = 10.0
 _MAX_LINKS = 100
+_MAX_TAGGED = 1000
 _log = get_logger(__name__)
 
 
@@ -25,7 +34,8 @@ class CommandRuns:
     """Decides which run gets the report of a command.
 
     If a command starts exactly one run (without counting nested runs), the report goes into that
-    run, so that its cost is beside its accuracy. Any other command has a run of its own.
+    run, so that its cost is beside its accuracy. Any other command has a run of its own. The runs
+    of `report()` blocks do not count: a small block must not take the command's report.
 
     Args:
         recording: What records the command.
@@ -39,6 +49,7 @@ class CommandRuns:
         self._recording, self._folder = recording, folder
         self._began = time.monotonic()
         self._started: list[StartedRun] = []
+        self._noted: list[NotedRun] = []
 
     def look(self) -> None:
         """Create the run of its own once a command has run for long and started none."""
@@ -53,6 +64,7 @@ class CommandRuns:
         No report is wanted if the command itself has reported to that run.
         """
         self._started = self._list_roots()
+        self._noted = read_noted_runs(self._folder)  # the report removes the folder
         python = find_unseeing_python(self._folder) if self.may_join and not self._started else None
         if python is not None:
             _log.warning(
@@ -73,25 +85,42 @@ class CommandRuns:
         known = {run.run_id for run in runs}
         return [run for run in runs if run.parent_id not in known]
 
-    def link(self) -> None:
-        """Tag the run of its own with the runs of the command, and these with it."""
+    def link(self, *, is_measured: bool = True) -> None:
+        """Tag the run of its own with the runs of the command, and these with the report's run.
+
+        Args:
+            is_measured: Whether the command's processes were measured, and not started elsewhere.
+        """
         run = self._recording.run
-        if not (run.own_run and run.run_id and self._started):
+        if run.run_id is None:
             return
+        started = [root.run_id for root in self._started]
+        started += [one.run_id for one in self._noted if one.own_run]
+        started = [run_id for run_id in started if run.own_run]
+        inside = [
+            one
+            for one in self._noted
+            # What a process measured as part of another run of its own has that run's tag.
+            if one.run_id != run.run_id and one.measured_by is None
+            and one.is_of_host(self._recording.node.count)
+            and (one.run_id in started or one.is_reported)
+        ]  # fmt: skip
         try:
             call = MlflowCall(
-                lambda: _tag(str(run.run_id), run.tracking_uri, self._started), name="link"
+                lambda: _tag(run, started, inside if is_measured else []), name="link"
             )
             call.result(_LINK_SEC)
         except Exception as error:  # noqa: BLE001 - the report itself was sent
             _log.debug("The runs are not linked: %s", first_line(error))
 
 
-def _tag(own_id: str, own_uri: str, runs: Sequence[StartedRun]) -> None:
-    linked = [run.run_id for run in runs][:_MAX_LINKS]
-    open_client(own_uri).set_tag(own_id, "mlflow_perf.started_runs", to_json(linked))
-    for run in runs[:_MAX_LINKS]:
+def _tag(own: RunHandle, started: Sequence[str], inside: Sequence[NotedRun]) -> None:
+    own_id = str(own.run_id)
+    if started:
+        listed = to_json(list(started[:_MAX_LINKS]))
+        open_client(own.tracking_uri).set_tag(own_id, f"{TAG}started_runs", listed)
+    for run in inside[:_MAX_TAGGED]:
         client = open_client(run.tracking_uri)
-        client.set_tag(run.run_id, "mlflow_perf.measured_by", own_id)
-        if run.tracking_uri != own_uri:
-            client.set_tag(run.run_id, "mlflow_perf.measured_at", redact_password(own_uri))
+        client.set_tag(run.run_id, MEASURED_TAG, own_id)
+        if run.tracking_uri != own.tracking_uri:
+            client.set_tag(run.run_id, f"{TAG}measured_at", redact_password(own.tracking_uri))

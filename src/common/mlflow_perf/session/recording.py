@@ -306,7 +306,7 @@ class Recording:
             else:
                 self.sent = dispatch(delivery, self._journal, deadline=deadline, secure=is_killed)
                 _patience.note(is_sent=self.sent, began=began)
-            note_reported(self.run.run_id if self.sent else None)
+            note_reported(self.run if self.sent else None, self.node.count)
             if self.sent and delivery.index == 0 and not self.settings.quiet:
                 write_closing_line(delivery.run, delivery.document)
         finally:

@@ -32,7 +32,7 @@ from mlflow_perf.recorders.spool_folder import SpoolFolder
 from mlflow_perf.sampling.windows import WindowSampler
 from mlflow_perf.session.address import describe_node, name_process
 from mlflow_perf.session.closing_line import write_closing_line, write_line
-from mlflow_perf.session.open_runs import open_runs
+from mlflow_perf.session.open_runs import count_overlaps, find_run_around, open_runs
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.patience import Patience
 from mlflow_perf.session.run_recording import RunRecording
@@ -93,8 +93,7 @@ class RunRecorder:
             if run.run_id in open_runs:
                 open_runs[run.run_id].is_active |= not run.is_new
                 return
-            blocks = sys.modules.get("mlflow_perf.session.report")
-            block = None if blocks is None else blocks.current()
+            block = _find_block()
             if block is not None and block.run_id == run.run_id:
                 return  # a block reports to it
             if not self._node.samples:
@@ -128,11 +127,11 @@ class RunRecorder:
                 operations=current.recorder() or self._operations,
                 read_operations=self._read_operations,
             )
-            recording.overlapping = int(is_late)  # all of its parent's work is in its figures
-            for other in open_runs.values():
-                if not _is_above(other, recording) and not _is_above(recording, other):
-                    other.overlapping += 1
-                    recording.overlapping += 1
+            recording.is_late = is_late
+            if block is not None and block.run_id == run.parent_id:
+                recording.block = block
+            recording.measured_by = _find_around(recording)
+            count_overlaps(recording)
             open_runs[run.run_id] = recording
 
     @as_own()
@@ -143,7 +142,7 @@ class RunRecorder:
             self._reserve = None
             error = sys.exc_info()[1]
             failed = status != "FINISHED" and error is not None
-            recording.close(Outcome(status, type(error).__name__ if failed else None))
+            _close(recording, Outcome(status, type(error).__name__ if failed else None))
 
     @as_own()
     def run_ended(self, run_id: str) -> None:
@@ -210,7 +209,7 @@ class RunRecorder:
             return False
 
     def _say(self, delivery: Delivery) -> None:
-        note_reported(delivery.run.run_id)
+        note_reported(delivery.run, self._node.count, delivery.tags.get("mlflow_perf.measured_by"))
         if self._settings.quiet or delivery.index:
             return
         if delivery.is_brief:
@@ -277,14 +276,19 @@ class RunRecorder:
         Args:
             judge: Returns how a run ended; None for no report.
         """
-        for run_id in list(open_runs):
-            recording = open_runs.pop(run_id, None)
-            outcome = None if recording is None else judge(recording)
-            if recording is not None and outcome is not None:
-                recording.close(outcome)
-                self._send(recording)
-            elif recording is not None:
+        ended: list[tuple[RunRecording, Outcome | None]] = []
+        for run_id in reversed(list(open_runs)):  # the inner ones first
+            recording = open_runs.get(run_id)
+            if recording is not None:
+                ended.append((recording, judge(recording)))
+                _close(recording, ended[-1][1] or Outcome("KILLED"))
+        for recording, outcome in reversed(ended):
+            if open_runs.pop(recording.started.run_id, None) is None:
+                continue  # another thread has ended it meanwhile
+            if outcome is None:
                 recording.discard()
+            else:
+                self._send(recording)
 
     @as_own()
     def stop(
@@ -339,15 +343,35 @@ class RunRecorder:
         self._leave_spool()
 
     def _on_handled(self, number: int) -> None:
-        sent = [
-            recording.report_now(Outcome("KILLED", name_signal(number)))
-            for recording in list(open_runs.values())
-        ]
+        sent = []
+        for recording in list(open_runs.values()):
+            recording.measured_by = _find_around(recording)
+            sent.append(recording.report_now(Outcome("KILLED", name_signal(number))))
         until = time.monotonic() + GRACE_SEC
         for sending in sent:
             self._queue.put(sending)
         for sending in sent:
             sending.done.wait(max(0.0, until - time.monotonic()))
+
+
+def _close(recording: RunRecording, outcome: Outcome) -> None:
+    """Take a run's last reading while the runs above it are still open."""
+    if recording.is_open:
+        recording.close(outcome)
+        recording.measured_by = _find_around(recording)
+
+
+def _find_around(recording: RunRecording) -> str | None:
+    """Return the run of this process that measures what a run does, if there is one."""
+    block = _find_block()
+    is_in_block = block is not None and block is recording.block
+    return find_run_around(recording) or (block.run_id if is_in_block else None)
+
+
+def _find_block() -> Any:
+    """Return the `report()` block of this process, if there is one."""
+    blocks = sys.modules.get("mlflow_perf.session.report")
+    return None if blocks is None else blocks.current()
 
 
 def judge_exit(recording: RunRecording, error: BaseException | None) -> Outcome:
@@ -369,14 +393,3 @@ def _find_pool() -> Any:
     # One that was not forked has exit handlers.
     is_forked = is_child and "--multiprocessing-fork" not in sys.orig_argv
     return sys.modules.get("multiprocessing.util") if is_forked else None
-
-
-def _is_above(one: RunRecording, other: RunRecording) -> bool:
-    """Return whether a run is the parent of another one, or a parent of its parent."""
-    parent = other.started.parent_id
-    for _ in range(len(open_runs) + 1):
-        if parent is None or parent == one.started.run_id:
-            return parent is not None
-        above = open_runs.get(parent)
-        parent = None if above is None else above.started.parent_id
-    return False

@@ -57,6 +57,10 @@ class RunRecording:
         is_active: Whether `start_run` started it, so that MLflow ends it at the interpreter's end.
         overlapping: How many other runs of this process ran at the same time, less those above
             and below this one.
+        block: The `report()` block of this process whose run is the parent of this one.
+        is_late: Whether it was logged after its work, and has the span of its parent.
+        is_open: Whether the last reading is still to come.
+        measured_by: The run of this process whose figures contain those of this one.
     """
 
     def __init__(
@@ -87,6 +91,9 @@ class RunRecording:
         self.operations = operations
         self.is_active = not run.is_new
         self.overlapping = 0
+        self.block: object = None
+        self.is_late, self.is_open = False, True
+        self.measured_by: str | None = None
         self._settings, self._sampler = settings, sampler
         self._state_folder, self._spool_folder = state_folder, spool_folder
         self._read_operations = read_operations
@@ -124,6 +131,8 @@ class RunRecording:
 
     def _open_journal(self) -> Journal:
         document = NodeDocument(node=self._node_facts, component=self.name, status="KILLED")
+        if self.measured_by is not None:  # what kills this run will kill that one too
+            document.extra["measured_by"] = self.measured_by
         folder = self._spool_folder if self._operations_before.is_empty() else None
         facts = JournalFacts(
             started=self.window.started,
@@ -152,6 +161,7 @@ class RunRecording:
         """Take the last reading; a second call changes nothing."""
         if self._operations_after is None:
             self._sampler.close(self.window)
+            self.is_open = False
             self._operations_after = self._read_operations()
             if self._step_source is not None:
                 self._step_source.stop_feeding(self.steps)
@@ -223,5 +233,7 @@ class RunRecording:
             steps=self.steps,
             operations=subtract(after, self._operations_before),
             overlapping_runs=self.overlapping,
+            measured_by=self.measured_by,
+            of_parent=self.is_late,
         )
         return self._address(document)

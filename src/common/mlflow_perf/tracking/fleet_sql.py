@@ -6,22 +6,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import from_json
-from mlflow_perf.tracking.fleet_sums import (
-    FAILED,
-    FIGURES,
-    MONDAY_MS,
-    USER_TAG,
-    WEEK_MS,
-    Choice,
-    Sums,
-    add_up,
-)
-from mlflow_perf.tracking.perf_run import BEYOND_FIGURES, PARENT_TAG, STEPS_TAG, TAG
+from mlflow_perf.tracking.fleet_runs import bound_time, choose_runs, list_groups
+from mlflow_perf.tracking.fleet_sums import FIGURES, Choice, Sums, add_up
+from mlflow_perf.tracking.perf_run import BEYOND_FIGURES, MEASURED_TAG, TAG
 
 _COMPONENTS_AT_ONCE = 50
 _THREADS_MAX = 4
@@ -35,10 +28,12 @@ def query_sums(store: Any, choice: Choice) -> list[Sums]:
     run would be slower than.
     """
     with store.ManagedSessionMaker() as session, _allow_memory(session):
+        # The tag of such runs is about their first component.
+        first = replace(choice, nested=_has_nested(session))
         if _is_sqlite(session):
-            found = _look_up(store, _list_logged(session), choice)
+            found = _look_up(store, _list_logged(session), first)
         else:
-            found = _sum_values(session, choice, {None: ""})
+            found = _sum_values(session, first, {None: ""})
         names = list_further_components(session)
         for at in range(0, len(names), _COMPONENTS_AT_ONCE):
             some = names[at : at + _COMPONENTS_AT_ONCE]
@@ -78,7 +73,7 @@ def _read_sums(session: Any, statement: Any) -> list[Sums]:
             row.runs,
             int(row.failed or 0),
             {name: getattr(row, name, None) for name in FIGURES},
-            *_read_time(row),
+            *_read_parts(row),
         )
         for row in session.execute(statement)
     ]
@@ -101,7 +96,7 @@ def build_lookup(
     from sqlalchemy import Float, cast, func, select
     from sqlalchemy.orm import aliased
 
-    chosen, run = _choose_runs(choice)
+    chosen, run = choose_runs(choice)
     if ids[0] is not None:
         chosen = chosen.where(run.run_uuid >= ids[0])
     if ids[1] is not None:
@@ -114,13 +109,14 @@ def build_lookup(
             mine = (own.key == key, own.run_uuid == run.run_uuid, *hold_figures(own))
             value = _add_nodes(own.run_uuid, key, own.step, own.value)
             values.append(select(value).where(*mine).scalar_subquery())
-        figures.append(cast(func.coalesce(*values, None), Float).label(name))
+        figure = _leave_out(chosen.selected_columns, func.coalesce(*values, None), choice)
+        figures.append(cast(figure, Float).label(name))
     chosen = chosen.add_columns(*figures)
     # The limit keeps SQLite from looking up the figures in the order of the groups.
     each = (chosen.limit(-1) if figures else chosen).subquery()
     counts = [func.count().label("runs"), func.sum(each.c.broken).label("failed")]
     sums = [func.sum(each.c[name]).label(name) for name in logged]
-    groups = _list_groups(each, choice)
+    groups = list_groups(each, choice)
     return select(*groups, *counts, *sums).group_by(*groups)
 
 
@@ -149,17 +145,18 @@ def build_sums(choice: Choice, prefixes: Mapping[str | None, str]) -> Any:
         columns.append(func.max(case((metric.key == key, metric.step))).label(f"step_{i}"))
     each = select(metric.run_uuid, *columns).group_by(metric.run_uuid)
     each = each.where(metric.key.in_([*of_run, *of_node]), *hold_figures(metric))
-    bounds = _bound_time(choice)
+    bounds = bound_time(choice, models.SqlRun)
     if bounds:
         each = each.where(metric.run_uuid.in_(select(models.SqlRun.run_uuid).where(*bounds)))
     rows = each.subquery()
-    chosen = _choose_runs(choice, with_further=None not in prefixes)[0].subquery()
+    chosen = choose_runs(choice, with_further=None not in prefixes)[0].subquery()
     sums = []
     for i, key in enumerate(of_node):
         whole = _add_nodes(rows.c.run_uuid, key, rows.c[f"step_{i}"], rows.c[f"node_{i}"])
-        sums.append(func.sum(func.coalesce(rows.c[f"run_{i}"], whole)))
+        figure = func.coalesce(rows.c[f"run_{i}"], whole)
+        sums.append(func.sum(_leave_out(chosen.c, figure, choice)))
     counts = [func.count().label("runs"), func.sum(chosen.c.broken).label("failed")]
-    groups = _list_groups(chosen, choice)
+    groups = list_groups(chosen, choice)
     statement = select(*sums, *groups, *counts).select_from(chosen)
     statement = statement.outerjoin(rows, rows.c.run_uuid == chosen.c.run_uuid)
     return statement.group_by(*groups)
@@ -173,107 +170,19 @@ def _sum_values(session: Any, choice: Choice, prefixes: Mapping[str | None, str]
             mine = row[i * len(FIGURES) : (i + 1) * len(FIGURES)]
             figures = dict(zip(FIGURES, mine, strict=True))
             if component is None:
-                counts = row.runs, int(row.failed or 0)
-                found.append(Sums(row.grp, *counts, figures, *_read_time(row)))
+                failed = int(row.failed or 0)
+                found.append(Sums(row.grp, row.runs, failed, figures, *_read_parts(row)))
             elif any(value is not None for value in mine):
                 own_group = component if choice.by == "component" else row.grp
-                found.append(Sums(own_group, 0, 0, figures, *_read_time(row)))
+                found.append(Sums(own_group, 0, 0, figures, *_read_parts(row)))
     return found
 
 
-def _choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, Any]:
-    """Return a selection of the runs with id, group and whether they failed; and their table.
-
-    Args:
-        choice: The runs.
-        with_further: Whether only runs with several components are meant.
-    """
-    from mlflow.store.tracking.dbmodels import models
-    from sqlalchemy import and_, case, func, literal, or_, select
-    from sqlalchemy.orm import aliased
-
-    run = models.SqlRun
-
-    def join_tag(key: str) -> tuple[Any, Any]:
-        own = aliased(models.SqlTag)
-        return own, and_(own.run_uuid == run.run_uuid, own.key == key)
-
-    component, has_component = join_tag(f"{TAG}component")
-    status, has_status = join_tag(f"{TAG}status")
-    user, has_user = join_tag(USER_TAG)
-    parent, has_parent = join_tag(PARENT_TAG)
-    parent_run = aliased(run)
-    joins = [(component, has_component, True), (status, has_status, False)]
-    if choice.by == "user":
-        joins.append((user, has_user, False))
-    if choice.by == "workflow":
-        joins.append((parent, has_parent, False))
-        is_parent = counts_steps_of(parent_run, run) & (parent_run.run_uuid == parent.value)
-        # MLflow's permissions are those of experiments: the parent's name is shown, too.
-        is_parent &= parent_run.experiment_id.in_([int(e) for e in choice.experiments])
-        joins.append((parent_run, is_parent, False))
-    week = (run.start_time - MONDAY_MS) // WEEK_MS
-    group = {
-        "experiment": run.experiment_id,
-        "user": func.coalesce(user.value, run.user_id),
-        "component": component.value,
-        "workflow": func.coalesce(parent_run.name, parent.value),
-        "week": week,
-    }[choice.by]
-    broken = case((or_(run.status.in_(FAILED), status.value.in_(FAILED)), 1), else_=0)
-    if with_further:
-        joins.append((*join_tag(f"{TAG}components"), True))
-    chosen = select(run.run_uuid, group.label("grp"), broken.label("broken")).select_from(run)
-    if choice.edges_ms:
-        part = sum((case((run.start_time >= e, 1), else_=0) for e in choice.edges_ms), literal(0))
-        chosen = chosen.add_columns(week.label("week"), part.label("part"))
-    for table, condition, needed in joins:
-        chosen = chosen.join(table, condition, isouter=not needed)
-    experiments = [int(experiment) for experiment in choice.experiments]
-    chosen = chosen.where(run.lifecycle_stage == "active", run.experiment_id.in_(experiments))
-    return chosen.where(*_bound_time(choice)), run
-
-
-def counts_steps_of(parent: Any, child: Any) -> Any:
-    """Return the condition that a run may have steps in the experiment of another run.
-
-    The experiment is its own, or one that its tags name (`STEPS_TAG`).
-
-    Args:
-        parent: The columns of the workflow's run.
-        child: The columns of the step's run.
-    """
-    from mlflow.store.tracking.dbmodels.models import SqlTag
-    from sqlalchemy import String, cast, literal, or_, select
-    from sqlalchemy.orm import aliased
-
-    named, home = aliased(SqlTag), cast(child.experiment_id, String)
-    is_named = (named.run_uuid == parent.run_uuid) & (named.key == literal(STEPS_TAG) + home)
-    tagged = select(named.key).where(is_named).correlate_except(named).exists()
-    return or_(parent.experiment_id == child.experiment_id, tagged)
-
-
-def _list_groups(chosen: Any, choice: Choice) -> list[Any]:
-    """Return the columns of `_choose_runs` by which its runs are grouped."""
-    names = ("grp", "week", "part") if choice.edges_ms else ("grp",)
-    return [chosen.c[name] for name in names]
-
-
-def _read_time(row: Any) -> tuple[int, int]:
-    """Return the week and the part of a group."""
-    return int(getattr(row, "week", None) or 0), int(getattr(row, "part", None) or 0)
-
-
-def _bound_time(choice: Choice) -> list[Any]:
-    """Return the conditions on when a run started."""
-    from mlflow.store.tracking.dbmodels import models
-
-    started, conditions = models.SqlRun.start_time, []
-    if choice.since_ms is not None:
-        conditions.append(started >= choice.since_ms)
-    if choice.until_ms is not None:
-        conditions.append(started < choice.until_ms)
-    return conditions
+def _read_parts(row: Any) -> tuple[int, int, int | None]:
+    """Return the week and the parts of a group."""
+    week, part = int(getattr(row, "week", None) or 0), int(getattr(row, "part", None) or 0)
+    above = getattr(row, "above", None)
+    return week, part, None if above is None else int(above)
 
 
 def _add_nodes(run_uuid: Any, key: str, step: Any, value: Any) -> Any:
@@ -316,6 +225,33 @@ def list_further_components(session: Any) -> list[str]:
     return sorted({name for (text,) in lists for name in _parse_names(text)})
 
 
+def _has_nested(session: Any) -> bool:
+    """Return whether the figures of any run are contained in those of another one."""
+    from mlflow.store.tracking.dbmodels.models import SqlTag
+    from sqlalchemy import select
+
+    statement = select(SqlTag.run_uuid).where(SqlTag.key == MEASURED_TAG).limit(1)
+    return session.execute(statement).first() is not None
+
+
+def _leave_out(chosen: Any, figure: Any, choice: Choice) -> Any:
+    """Return a figure that is NULL where that of another chosen run contains it.
+
+    If moments divide the groups, whether that run is chosen too depends on the part: `above` is
+    a group then, and every figure stays.
+
+    Args:
+        chosen: The columns of `choose_runs`.
+        figure: The figure.
+        choice: The runs.
+    """
+    from sqlalchemy import case
+
+    if not choice.nested or choice.edges_ms:
+        return figure
+    return case((chosen["above"].is_(None), figure))
+
+
 def _parse_names(text: str) -> list[str]:
     """Return the components in a tag; none if it is damaged."""
     try:
@@ -331,14 +267,14 @@ def _count_further(session: Any, choice: Choice) -> list[Sums]:
     from sqlalchemy import and_, func, select
 
     listed = models.SqlTag
-    chosen = _choose_runs(choice, with_further=True)[0].subquery()
+    chosen = choose_runs(choice, with_further=True)[0].subquery()
     has_list = and_(listed.run_uuid == chosen.c.run_uuid, listed.key == f"{TAG}components")
     failed = func.sum(chosen.c.broken).label("failed")
-    times = _list_groups(chosen, choice)[1:]
+    times = list_groups(chosen, choice)[1:]
     statement = select(listed.value, *times, func.count().label("runs"), failed)
     statement = statement.join(chosen, has_list).group_by(listed.value, *times)
     return [
-        Sums(name, row.runs, int(row.failed or 0), dict.fromkeys(FIGURES), *_read_time(row))
+        Sums(name, row.runs, int(row.failed or 0), dict.fromkeys(FIGURES), *_read_parts(row))
         for row in session.execute(statement)
         for name in _parse_names(row.value)
     ]

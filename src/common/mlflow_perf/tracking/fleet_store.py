@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.format import clean_metric_key
@@ -24,7 +25,7 @@ from mlflow_perf.tracking.fleet_sums import (
     add_up,
 )
 from mlflow_perf.tracking.load import fetch_run, list_experiments, make_client
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun, is_figure
+from mlflow_perf.tracking.perf_run import MEASURED_TAG, PARENT_TAG, TAG, PerfRun, is_figure
 from mlflow_perf.tracking.search import iterate_runs
 
 if TYPE_CHECKING:
@@ -77,15 +78,25 @@ def _sum_searched(client: MlflowClient, choice: Choice) -> list[Sums]:
         "week": lambda run: ((run.info.start_time or 0) - MONDAY_MS) // WEEK_MS,
     }
     found: dict[Any, Sums] = {}
+    ids, inside = set[str](), list[tuple[str, Sums]]()
     for run in iterate_runs(client, choice.experiments, " and ".join(conditions)):
         known = PerfRun.from_mlflow(run)
+        ids.add(run.info.run_id)
         for own in (known, *known.components.values()):
             by_component = choice.by == "component"
             group = own.component if by_component else read_group[choice.by](run)
             counts = by_component or own is known
             figures = read_figures(client, run, own)
             sums = Sums(group, int(counts), int(counts and known.status in FAILED), figures)
+            above = run.data.tags.get(MEASURED_TAG, run.info.run_id)
+            if own is known and above != run.info.run_id:
+                # Its figures count unless those of the other run do, which may come later.
+                inside.append((above, sums))
+                sums = replace(sums, figures=dict.fromkeys(FIGURES))
             found[group] = found[group].add(sums) if group in found else sums
+    for above, sums in inside:
+        if above not in ids:
+            found[sums.group] = found[sums.group].add(replace(sums, runs=0, failed=0))
     names: dict[Any, Any] = {group: group for group in found}
     if choice.by == "workflow":
         for group in list(filter(None, found))[:_NAMED_MAX]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ class Choice:
         since_ms: Only runs that started then or later, Unix time in milliseconds.
         until_ms: Only runs that started before.
         edges_ms: Moments in their order that divide the groups; with any, weeks divide them too.
+        nested: Whether the figures of some runs may be contained in those of others.
     """
 
     by: str
@@ -40,6 +41,7 @@ class Choice:
     since_ms: int | None = None
     until_ms: int | None = None
     edges_ms: tuple[int, ...] = ()
+    nested: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Sums:
         figures: Each of `FIGURES`; None where no run has it.
         week: The number of the week; only if moments divide the groups.
         part: How many of the moments came before the runs started.
+        above: The part of the runs whose figures contain these; None for figures that count.
     """
 
     group: Any
@@ -62,6 +65,7 @@ class Sums:
     figures: Mapping[str, float | None]
     week: int = 0
     part: int = 0
+    above: int | None = None
 
     def add(self, other: Sums) -> Sums:
         """Return the sums of both, as one group."""
@@ -74,9 +78,24 @@ class Sums:
 
 
 def add_up(sums: Iterable[Sums]) -> list[Sums]:
-    """Return the sums with those of one group, week and part added up."""
+    """Return the sums with those of one group, week and parts added up."""
     found: dict[Any, Sums] = {}
     for one in sums:
-        key = (one.group, one.week, one.part)
+        key = (one.group, one.week, one.part, one.above)
         found[key] = found[key].add(one) if key in found else one
     return list(found.values())
+
+
+def choose_parts(sums: Iterable[Sums], first: int, last: int) -> Iterator[Sums]:
+    """Yield the sums of some parts; figures count once that runs above them in the parts contain.
+
+    Args:
+        sums: The sums of all parts.
+        first: The first part.
+        last: The last part.
+    """
+    for one in sums:
+        if first <= one.part <= last:
+            is_inside = one.above is not None and first <= one.above <= last
+            figures = dict.fromkeys(FIGURES) if is_inside else one.figures
+            yield replace(one, figures=figures, above=None)

@@ -12,7 +12,7 @@ from mlflow_perf.tracking.fleet_sql import list_further_components
 from mlflow_perf.tracking.fleet_store import find_sql_store, read_figures
 from mlflow_perf.tracking.fleet_sums import FIGURES, USER_TAG
 from mlflow_perf.tracking.load import list_experiments, make_client
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import MEASURED_TAG, PARENT_TAG, TAG, PerfRun
 from mlflow_perf.tracking.search import iterate_runs
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ FIGURE_KEYS = (*FIGURES, *(one.key for one in METRICS), *(one.key for one in RUN
 """Names of the columns with a number."""
 
 TEXT_KEYS = ("run_id", "name", "experiment", "user", "component", "status", "parent_run_id",
-             "hostname", "held_back_by")  # fmt: skip
+             "measured_by", "hostname", "held_back_by")  # fmt: skip
 """Names of the columns with a text."""
 
 TIME_KEYS = ("started", "ended")
@@ -40,7 +40,8 @@ def iterate_rows(since: float | None = None) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of all active runs with performance data, some thousand at a time.
 
     A row has `TEXT_KEYS`, `TIME_KEYS` and `FIGURE_KEYS`; missing figures are None. Runs of
-    several nodes have no figures of one node. The sums of `FIGURES` are those of `fleet`.
+    several nodes have no figures of one node. The sums of `FIGURES` are those of `fleet`, once
+    the rows are left out whose `measured_by` is the run of another row.
 
     Args:
         since: Only runs that started then or later, Unix time in seconds.
@@ -77,6 +78,7 @@ def _make_row(
         "component": own.component,
         "status": own.status,
         "parent_run_id": own.parent_id,
+        "measured_by": own.tags.get(MEASURED_TAG) or None,
         "hostname": own.tags.get(f"{TAG}hostname"),
         "held_back_by": own.verdict or None,
         "started": own.started,
@@ -136,7 +138,7 @@ def _query_runs(store: Any, experiments: list[str], since_ms: int | None) -> Ite
             for owner, key, *figure in session.execute(of_runs):
                 if key in wanted:
                     metrics[owner].append(Metric(key, *figure))
-            keys = (*_TAGS, USER_TAG, PARENT_TAG)
+            keys = (*_TAGS, USER_TAG, PARENT_TAG, MEASURED_TAG)
             texts = select(tag.run_uuid, tag.key, tag.value)
             texts = texts.where(tag.run_uuid.between(*ids), tag.key.in_(keys))
             for owner, key, text in session.execute(texts):

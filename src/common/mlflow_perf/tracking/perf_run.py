@@ -31,6 +31,9 @@ GROUP_TAG = f"{TAG}group"
 PIPELINE_TAG = f"{TAG}pipeline"
 """Tag of a pipeline's parent run, with the pipeline's name."""
 
+MEASURED_TAG = f"{TAG}measured_by"
+"""Tag of a run whose first component's figures are contained in those of the run that it names."""
+
 SUBMITTED_TAG = f"{TAG}submitted"
 """Tag of an imported run: the Unix time from which it waited for its start, in seconds."""
 
@@ -168,7 +171,8 @@ class PerfRun:
         prefix = f"{clean_metric_key(component)}/"
         nodes = [] if document is None else document.all_nodes()
         # The verdict in the run's tags is that of the first component.
-        foreign = tuple(f"{TAG}{n}" for n in ("step", "components", "bottleneck", "advice"))
+        foreign = [f"{TAG}{n}" for n in ("step", "components", "bottleneck", "advice")]
+        foreign.append(MEASURED_TAG)
         tags = {k: v for k, v in self.tags.items() if k not in foreign}
         said = nodes[0].extra if nodes else {}
         tags |= {f"{TAG}{n}": str(said[n]) for n in ("bottleneck", "advice") if n in said}

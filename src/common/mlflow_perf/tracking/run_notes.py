@@ -8,16 +8,48 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import asdict
+import socket
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.tracking.run_events import StartedRun, listen
 
+if TYPE_CHECKING:
+    from mlflow_perf.tracking.run_handle import RunHandle
+
 # The spool folder removes files with its own suffix, and reads none with these names.
 _STARTED, _REPORTED, _UNSEEN, _SUFFIX = "run-", "reported-", "unseen-", ".spool"
 _folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class NotedRun:
+    """A run that a process has noted.
+
+    Attributes:
+        run_id: Its id.
+        tracking_uri: Its store.
+        host: The host of the process.
+        node_count: How many nodes the process's job has, all of which may report to the run.
+        own_run: Whether it was created for the report alone.
+        measured_by: The run of the same process whose figures contain those of this one, if any.
+        is_reported: Whether the process has sent a report of it.
+    """
+
+    run_id: str
+    tracking_uri: str
+    host: str = ""
+    node_count: int = 1
+    own_run: bool = False
+    measured_by: str | None = None
+    is_reported: bool = False
+
+    def is_of_host(self, node_count: int) -> bool:
+        """Return whether the process was on this host, in a job of at most so many nodes."""
+        return self.host == socket.gethostname() and self.node_count <= node_count
 
 
 class _Noter:
@@ -25,8 +57,8 @@ class _Noter:
 
     def run_started(self, run: StartedRun) -> None:
         """Leave a note of a run."""
-        told = {**asdict(run), "tracking_uri": absolute_store(run.tracking_uri)}
-        _write(f"{_STARTED}{run.run_id}", told)
+        uri, host = absolute_store(run.tracking_uri), socket.gethostname()
+        _write(f"{_STARTED}{run.run_id}", {**asdict(run), "tracking_uri": uri, "host": host})
 
     def run_ending(self, run_id: str, status: str) -> None:
         """Keep the note."""
@@ -51,10 +83,20 @@ def note_runs(folder: str) -> None:
         listen(_Noter())
 
 
-def note_reported(run_id: str | None) -> None:
-    """Leave a note that this process has sent a report of a run, where somebody above asks."""
-    if run_id is not None:
-        _write(f"{_REPORTED}{run_id}", {})
+def note_reported(run: RunHandle | None, node_count: int, measured_by: str | None = None) -> None:
+    """Leave a note that this process has sent a report of a run, where somebody above asks.
+
+    Args:
+        run: The run; None where the report was not sent.
+        node_count: How many nodes the job has.
+        measured_by: As of `NotedRun`.
+    """
+    if run is not None and run.run_id is not None:
+        host = socket.gethostname()
+        noted = NotedRun(
+            run.run_id, run.tracking_uri, host, node_count, run.own_run, measured_by, True
+        )
+        _write(f"{_REPORTED}{run.run_id}", asdict(noted))
 
 
 def _write(name: str, told: dict[str, object]) -> None:
@@ -70,8 +112,22 @@ def read_started_runs(folder: Path | None) -> list[StartedRun]:
     runs = []
     for path in sorted(folder.glob(f"{_STARTED}*{_SUFFIX}")) if folder is not None else ():
         with contextlib.suppress(OSError, ValueError, TypeError):
-            runs.append(StartedRun(**loads(path.read_text(encoding="utf-8"))))
+            told = loads(path.read_text(encoding="utf-8"))
+            runs.append(StartedRun(**{name: told[name] for name in told if name != "host"}))
     return sorted(runs, key=lambda run: run.start_ms)
+
+
+def read_noted_runs(folder: Path | None) -> list[NotedRun]:
+    """Return the runs that processes noted in a folder; the note of a report says most."""
+    found: dict[str, NotedRun] = {}
+    for kind in (_STARTED, _REPORTED):
+        for path in sorted(folder.glob(f"{kind}*{_SUFFIX}")) if folder is not None else ():
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                told = loads(path.read_text(encoding="utf-8"))
+                names = NotedRun.__dataclass_fields__.keys() & told.keys()
+                run = NotedRun(**{name: told[name] for name in names})
+                found[run.run_id] = run
+    return list(found.values())
 
 
 def find_unseeing_python(folder: Path | None) -> str | None:

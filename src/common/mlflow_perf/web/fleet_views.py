@@ -15,7 +15,7 @@ from mlflow_perf.analysis.fleet import RUNS_OF_EACH, FleetRow, advise_component,
 from mlflow_perf.core.format import parse_age
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS
-from mlflow_perf.tracking.fleet_sums import GROUPS, Sums, add_up
+from mlflow_perf.tracking.fleet_sums import GROUPS, Sums, add_up, choose_parts
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.answers import handle_errors
@@ -145,8 +145,7 @@ def _make_sum_runs(
         last = len(edges) if until is None else edges.index(until)
         return add_up(
             replace(one, group=one.week if by_week else one.group, week=0, part=0)
-            for one in found
-            if first <= one.part <= last
+            for one in choose_parts(found, first, last)
         )
 
     return sum_runs

@@ -11,11 +11,8 @@ from typing import Any
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.model.document import WORST_FIRST
-from mlflow_perf.tracking.fleet_sql import (
-    counts_steps_of,
-    hold_figures,
-    list_further_components,
-)
+from mlflow_perf.tracking.fleet_runs import counts_steps_of
+from mlflow_perf.tracking.fleet_sql import hold_figures, list_further_components
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import TAGS

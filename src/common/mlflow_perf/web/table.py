@@ -12,11 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlflow_perf.model.document import worst_status
-from mlflow_perf.tracking.fleet_sql import (
-    counts_steps_of,
-    hold_figures,
-    list_further_components,
-)
+from mlflow_perf.tracking.fleet_runs import counts_steps_of
+from mlflow_perf.tracking.fleet_sql import hold_figures, list_further_components
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import (
