@@ -97,6 +97,20 @@ ENDINGS = {
 }
 
 
+NESTED_WORKER = """
+import mlflow, multiprocessing, os, pathlib, time
+def work(parent):
+    with mlflow.start_run(nested=True, parent_run_id=parent) as run:
+        print("RUN", run.info.run_id, flush=True)
+with mlflow.start_run() as run:
+    while not list(pathlib.Path(os.environ["MLFLOW_PERF_DIR"]).glob("*.journal")):
+        time.sleep(0.05)
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=work, args=[run.info.run_id])
+    worker.start()
+    worker.join()
+    print("PARENT", run.info.run_id)
+"""
 PROJECT = """
 import mlflow
 with mlflow.start_run() as run:
@@ -199,6 +213,15 @@ def test_a_worker_of_a_fork_server_reports(store: str, tmp_path: Path) -> None:
     run = read(done.stdout.split("RUN ")[1].split()[0])
     assert run.data.tags["mlflow_perf.status"] == "FINISHED"
     assert "duration_sec" in run.data.metrics
+
+
+def test_a_nested_run_of_a_worker_is_measured_by_its_parent(store: str) -> None:
+    """The process above records what its children do, and the worker's run says so."""
+    done = launch([sys.executable, "-c", NESTED_WORKER])
+    assert done.returncode == 0, done.stderr
+    inner, parent = (done.stdout.split(f"{word} ")[1].split()[0] for word in ("RUN", "PARENT"))
+    assert read(inner).data.tags["mlflow_perf.measured_by"] == parent
+    assert "mlflow_perf.measured_by" not in read(parent).data.tags
 
 
 def test_a_project_reports(store: str, tmp_path: Path) -> None:

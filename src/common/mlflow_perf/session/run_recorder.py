@@ -25,6 +25,7 @@ from mlflow_perf.model.document import AUTOLOG
 from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.publish.delivery_queue import DeliveryQueue, Sending
 from mlflow_perf.publish.journal_file import find_state_folder
+from mlflow_perf.publish.journals_above import is_recorded_above
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.collect import collect_operations
 from mlflow_perf.recorders.operations import OperationMetrics
@@ -362,10 +363,13 @@ def _close(recording: RunRecording, outcome: Outcome) -> None:
 
 
 def _find_around(recording: RunRecording) -> str | None:
-    """Return the run of this process that measures what a run does, if there is one."""
-    block = _find_block()
+    """Return the run that measures what a run does, of this process or one above, if any."""
+    block, parent = _find_block(), recording.started.parent_id
     is_in_block = block is not None and block is recording.block
-    return find_run_around(recording) or (block.run_id if is_in_block else None)
+    if found := find_run_around(recording) or (block.run_id if is_in_block else None):
+        return str(found)
+    is_above = is_recorded_above(parent or "", recording.window.started, recording.state_folder)
+    return parent if is_above else None
 
 
 def _find_block() -> Any:

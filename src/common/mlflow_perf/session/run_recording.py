@@ -60,7 +60,9 @@ class RunRecording:
         block: The `report()` block of this process whose run is the parent of this one.
         is_late: Whether it was logged after its work, and has the span of its parent.
         is_open: Whether the last reading is still to come.
-        measured_by: The run of this process whose figures contain those of this one.
+        measured_by: The run of this process, or of one above, whose figures contain those of this
+            one.
+        state_folder: Folder of the journals.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class RunRecording:
         self.is_late, self.is_open = False, True
         self.measured_by: str | None = None
         self._settings, self._sampler = settings, sampler
-        self._state_folder, self._spool_folder = state_folder, spool_folder
+        self.state_folder, self._spool_folder = state_folder, spool_folder
         self._read_operations = read_operations
         self._operations_before = read_operations()
         self._operations_after: OperationMetrics | None = None
@@ -144,7 +146,7 @@ class RunRecording:
         return Journal(
             self._address(document),
             facts,
-            folder=self._state_folder,
+            folder=self.state_folder,
             snapshot=self.window.snapshot,
             max_rows=self._settings.max_length,
         )
