@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mlflow_perf.node import slurm_job
 from mlflow_perf.node.slurm_job import explain_sigterm, find_slurm_cause, read_queue_sec
 
 Program = Callable[[str, str], None]
@@ -67,6 +69,32 @@ def test_a_time_limit_is_known_while_the_job_is_being_ended(program: Program) ->
     node = {"job_id": "7", "job_step": "0"}
     assert find_slurm_cause(node) == explain_sigterm("signal SIGTERM", node) == cause
     assert explain_sigterm("exit code 3", node) == "exit code 3"
+
+
+def test_a_steps_own_end_is_known_while_its_job_goes_on(program: Program) -> None:
+    """The controller says of the step that its time limit was over, and of the job that it runs."""
+    program("scontrol", "JobId=7 JobState=RUNNING Reason=None StepId=7.0 State=TIMEOUT")
+    cause = "its time limit was over: Slurm says TIMEOUT"
+    node = {"job_id": "7", "job_step": "0"}
+    assert find_slurm_cause(node) == explain_sigterm("signal SIGTERM", node) == cause
+    program("sacct", "RUNNING")
+    assert find_slurm_cause(node) == cause
+    assert find_slurm_cause({"job_id": "7"}) is None
+
+
+def test_asking_for_a_step_takes_no_more_time_than_before(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets what accounting and controller have left of the time for two answers."""
+    monkeypatch.setattr(slurm_job, "_ANSWER_SEC", 0.5)
+    program("sacct", "RUNNING")
+    program("scontrol", "JobState=RUNNING")
+    for name in ("sacct", "scontrol"):
+        text = (tmp_path / name).read_text().replace("\n", "\n/bin/sleep 0.4\n", 1)
+        (tmp_path / name).write_text(text)
+    began = time.monotonic()
+    assert find_slurm_cause({"job_id": "7", "job_step": "0"}) is None
+    assert time.monotonic() - began < 1.15
 
 
 def test_a_job_that_listens_to_its_children_hears_nothing(program: Program) -> None:

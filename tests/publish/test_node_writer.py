@@ -115,6 +115,21 @@ def test_a_killed_node_is_killed_everywhere(store: str, order: tuple[int, ...]) 
     assert run.data.tags["mlflow_perf.hostname"] == "node0"
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_tag_has_the_cause_that_show_has(store: str, order: tuple[int, ...]) -> None:
+    """It is that of the node that ended first, whichever node writes last."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    causes = {0: "signal SIGTERM", 1: "exit code 3"}
+    for index in order:
+        document = _document(index)
+        document.duration_sec, document.extra["cause"] = 60.0 - 10 * index, causes[index]
+        tags = {"mlflow_perf.cause": causes[index]}
+        write_node(Delivery(document, RunHandle(store, run_id=run_id), index, tags=tags))
+    tag = client.get_run(run_id).data.tags["mlflow_perf.cause"]
+    assert tag == get_run(run_id).cause == "exit code 3, node 1"
+
+
 def test_the_overview_speaks_for_all_nodes(store: str) -> None:
     """A node that ends later brings the note and the tags up to date, in whatever state it ends."""
     client = MlflowClient(store)

@@ -120,3 +120,17 @@ def test_the_crash_of_a_rank_is_the_cause_where_the_launcher_ended_the_others() 
     assert ended.worst_with([RankCommand(1, 0.0, "KILLED", "signal SIGKILL")]) == ended
     failed = Outcome("FAILED", "ValueError")
     assert failed.worst_with([crashed]) == failed
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_failure"),
+    [
+        (Outcome("FAILED", "exit code 3"), True),
+        (Outcome("KILLED", "signal SIGSEGV"), True),
+        (Outcome("KILLED", "signal SIGTERM"), False),
+        (Outcome(), False),
+    ],
+)
+def test_a_signal_from_outside_is_no_failure_of_the_job(outcome: Outcome, is_failure: bool) -> None:
+    """All ranks get it; only a job's own fault is one of which the launcher must learn."""
+    assert outcome.is_failure is is_failure

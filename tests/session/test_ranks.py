@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 import mlflow_perf
 from mlflow_perf.analysis.findings import findings_of
@@ -83,3 +84,40 @@ def test_a_block_in_wrapped_ranks_measures_all_of_them(store: str, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     summary = mlflow_perf.load((tmp_path / "run").read_text()).nodes[0].summary
     assert 3600 * summary["job_cpu_hours"] > 1.7
+
+
+# Rank 1 works on until the launcher ends it.
+FAIL = """
+import os, time
+import mlflow_perf
+from mlflow_perf.recorders.spool_folder import SpoolFolder
+wait = SpoolFolder.wait_for_others
+def timed(*args, **options):
+    began = time.monotonic()
+    wait(*args, **options)
+    print("WAITED", time.monotonic() - began, flush=True)
+SpoolFolder.wait_for_others = timed
+rank = os.environ["OMPI_COMM_WORLD_RANK"]
+with mlflow_perf.report("train"):
+    while not os.path.exists("began"):
+        if rank == "1":
+            open("began", "w").close()
+        time.sleep(0.05)
+    if rank == "0":
+        raise ValueError("the first rank")
+    time.sleep(100)
+"""
+
+
+def test_a_rank_that_fails_hardly_waits_for_the_others(store: str, tmp_path: Path) -> None:
+    """The launcher ends the others only once it is gone; the report has its cause."""
+    (tmp_path / "train.py").write_text(FAIL)
+    done = subprocess.run(
+        [MPI, "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "train.py"],
+        cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=200,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert 2 <= float(done.stdout.split("WAITED ")[1].split()[0]) < 8, done.stderr
+    (run,) = MlflowClient(store).search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]])
+    assert run.data.tags["mlflow_perf.cause"] == "ValueError"

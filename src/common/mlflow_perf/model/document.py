@@ -149,6 +149,19 @@ class PerfDocument:
         """The figures of the run as a whole: metric key → value, from all nodes."""
         return summarise_run(node.summary for node in self.nodes.values())
 
+    @property
+    def cause(self) -> str:
+        """Why the job ended early, in a few words; empty where it ended by itself.
+
+        Of several nodes it is that of the first that ended: the others were ended because of it.
+        """
+        ends = {i: (n.started or 0.0) + (n.duration_sec or 0.0) for i, n in self.nodes.items()}
+        causes = {i: str(n.extra["cause"]) for i, n in self.nodes.items() if n.extra.get("cause")}
+        if not causes:
+            return ""
+        first = min(causes, key=lambda index: (ends[index], index))
+        return f"{causes[first]}, node {first}" if len(self.nodes) > 1 else causes[first]
+
     def as_dict(self) -> dict[str, Any]:
         """Return the document as plain data."""
         nodes = {str(index): self.nodes[index].as_dict() for index in sorted(self.nodes)}

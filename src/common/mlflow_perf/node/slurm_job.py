@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from datetime import datetime
 
 _JOB_ID = re.compile(r"\d+(_\d+)?")
+_ID = re.compile(rf"{_JOB_ID.pattern}(\.\d+)?")  # of a job or a step
 _ANSWER_SEC = 3.0
 _CAUSES = {
     "OUT_OF_MEMORY": "out of memory",
@@ -26,7 +29,7 @@ _CAUSES = {
 @functools.cache
 def read_queue_sec(job_id: str) -> float | None:
     """Return the seconds between a running job's submission and its start; None if unknown."""
-    facts = _show_job(job_id)
+    facts = _show("job", job_id)
     try:
         submitted, started = (
             datetime.fromisoformat(facts[name]) for name in ("SubmitTime", "StartTime")
@@ -53,11 +56,15 @@ def find_slurm_cause(node: Mapping[str, object]) -> str | None:
     if _JOB_ID.fullmatch(job_id) is None:
         return None
     of = f"{job_id}.{step}" if step.isdigit() else f"{job_id}.batch"
+    until = time.monotonic() + 2 * _ANSWER_SEC
     states = _ask("sacct", "-nPj", of, "-o", "State").split()[:1]  # "CANCELLED by 1000"
     # While the processes are being ended, the accounting still says that they run.
     if not states or states[0] == "RUNNING":
-        job = _show_job(job_id)
+        job = _show("job", job_id)
         states = ["TIMEOUT" if job.get("Reason") == "TimeLimit" else job.get("JobState", "")]
+        # A step may be ended within a job that goes on, as by a time limit of its own.
+        if job and step.isdigit() and states[0] not in _CAUSES:
+            states = [_show("step", of, until=until).get("State", "")]
     (state,) = states
     return f"{_CAUSES[state]}: Slurm says {state}" if state in _CAUSES else None
 
@@ -73,14 +80,21 @@ def explain_sigterm(cause: str | None, node: Mapping[str, object]) -> str | None
     return by_slurm or cause
 
 
-def _show_job(job_id: str) -> dict[str, str]:
-    if _JOB_ID.fullmatch(job_id) is None:
+def _show(kind: str, name: str, *, until: float = math.inf) -> dict[str, str]:
+    """Return what the controller says of a job or a step; nothing where it cannot be asked.
+
+    Args:
+        kind: `job` or `step`.
+        name: Its id.
+        until: When to give up at the latest, on the monotonic clock.
+    """
+    if _ID.fullmatch(name) is None:
         return {}
-    words = _ask("scontrol", "-o", "show", "job", job_id).split()
+    words = _ask("scontrol", "-o", "show", kind, name, until=until).split()
     return {name: value for name, found, value in (w.partition("=") for w in words) if found}
 
 
-def _ask(*argv: str) -> str:
+def _ask(*argv: str, until: float = math.inf) -> str:
     """Return the output of a command of Slurm; empty if it is missing or does not answer."""
     # A SIGCHLD handler of the job would be called when the command ends.
     ended = getattr(signal, "SIGCHLD", None)
@@ -92,8 +106,8 @@ def _ask(*argv: str) -> str:
     try:
         done = subprocess.run(
             [program, *argv[1:]],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ANSWER_SEC,
-            check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            timeout=min(_ANSWER_SEC, until - time.monotonic()),
         )  # fmt: skip
     except (OSError, ValueError, subprocess.SubprocessError):
         return ""

@@ -179,7 +179,7 @@ def tag_run(document: PerfDocument) -> dict[str, str]:
     """Return the tags that describe all nodes of a run together."""
     stored = (document.nodes[index].extra for index in sorted(document.nodes))
     verdict = choose_verdict(_judge(document), stored)
-    tags = {**verdict, "status": _find_status(document)}
+    tags = {**verdict, "status": _find_status(document), "cause": document.cause}
     if document.nodes:
         # Each node writes the tags of the run; the host is the first one's whoever writes last.
         tags["hostname"] = str(document.nodes[min(document.nodes)].node.get("hostname", ""))

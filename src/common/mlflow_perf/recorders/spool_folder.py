@@ -33,6 +33,8 @@ _SHARED = "spool-"
 _POLL_SEC = 0.02
 # How long to wait for ranks that still record. They may be waiting for this rank, at a barrier.
 _MAX_RECORDING_SEC = 10.0
+# Ranks that fail for one reason end at nearly the same time.
+_AFTER_FAILURE_SEC = 2.0
 # How long to wait for ranks that have not started, as a multiple of the time that this rank took to
 # start: where many ranks start at once on few cores, the last one comes late. It counts from the
 # start of this rank, so a job that takes longer than that waits for nobody.
@@ -125,12 +127,17 @@ class SpoolFolder:
                 return run_id
         return None
 
-    def wait_for_others(self, timeout_sec: float) -> None:
-        """Wait until the other ranks on this node have ended their recordings or died."""
+    def wait_for_others(self, timeout_sec: float, *, briefly: bool = False) -> None:
+        """Wait until the other ranks on this node have ended their recordings or died.
+
+        Args:
+            timeout_sec: Most seconds.
+            briefly: Whether this rank failed, so that the launcher waits for it to end the others.
+        """
         if not self.is_shared or self.path is None:
             return
         self.leave()
-        end = time.monotonic() + timeout_sec
+        end = time.monotonic() + min(timeout_sec, _AFTER_FAILURE_SEC if briefly else timeout_sec)
         while time.monotonic() < end and self._is_rank_missing():
             time.sleep(_POLL_SEC)
         end = min(end, time.monotonic() + _MAX_RECORDING_SEC)

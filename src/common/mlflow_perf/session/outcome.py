@@ -50,6 +50,11 @@ class Outcome:
             cause, kind = "KeyboardInterrupt", KeyboardInterrupt
         return cls("KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED", cause)
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the job's own fault ended it: the launcher waits for that to end other ranks."""
+        return self.status == "FAILED" or _is_crash(self.cause)
+
     def worst_with(self, others: Iterable[RankCommand]) -> Outcome:
         """Return the outcome of a job: this one, or the worse one of another rank."""
         worst = self

@@ -359,7 +359,7 @@ class Recording:
             spool.leave(outcome.status, outcome.cause)
             return
         if spool is not None and folder is not None:
-            spool.wait_for_others((deadline - time.monotonic()) / 2)
+            spool.wait_for_others((deadline - time.monotonic()) / 2, briefly=outcome.is_failure)
             collect_operations(folder, self.operations)
             self._stacks.collect()
         self._transfers = collect_transfers(folder, recorders.transfers)

@@ -199,17 +199,9 @@ class PerfRun:
 
     @property
     def cause(self) -> str:
-        """Why it ended early, in a few words; empty where it ended by itself.
-
-        Of several nodes it is that of the first that ended: the others were ended because of it.
-        """
-        nodes = {} if self.document is None else self.document.nodes
-        ends = {i: (n.started or 0.0) + (n.duration_sec or 0.0) for i, n in nodes.items()}
-        causes = {i: str(n.extra["cause"]) for i, n in nodes.items() if n.extra.get("cause")}
-        if not causes:
-            return self.tags.get(f"{TAG}cause", "")
-        first = min(causes, key=lambda index: (ends[index], index))
-        return f"{causes[first]}, node {first}" if len(nodes) > 1 else causes[first]
+        """Why it ended early, in a few words; empty where it ended by itself."""
+        said = "" if self.document is None else self.document.cause
+        return said or self.tags.get(f"{TAG}cause", "")
 
     @property
     def verdict(self) -> str:
