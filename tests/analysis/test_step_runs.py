@@ -67,6 +67,21 @@ def test_only_children_with_figures_are_steps(
     assert side.name_step("prepare") == "prepare of flow"
 
 
+def test_a_measured_parent_is_no_step_of_its_workflow(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps have the numbers that `show` gives them; a gate judges the parent too."""
+    parent = make_run({"a": 9.0}, label="flow")
+    found = [PerfRun("train", run_id="r", component="train"), make_run({"a": 1.0}, label="child")]
+    monkeypatch.setattr("mlflow_perf.analysis.step_runs.find_children", lambda run, **_: found)
+    (side,) = load_step_runs([parent])
+    assert {name: run.label for name, run in side.steps.items()} == {"train (2)": "child"}
+    assert side.is_workflow
+    (side,) = load_step_runs([parent], with_parent=True)
+    assert side.steps["train"] is parent
+    assert len(side.steps) == 2
+
+
 def test_many_runs_with_figures_are_not_searched_for_children(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,26 @@ def test_a_step_waits_only_since_it_was_submitted() -> None:
     assert built(step("a", 100.0, 110.0), odd).steps[1].waited_sec == 40.0
 
 
+def test_what_mlflow_perf_took_between_steps_is_no_waiting() -> None:
+    """It sends the report of one step and starts before the next one."""
+    steps = [step("a", 101.0, 110.0), step("b", 120.0, 130.0), step("c", 131.0, 155.0)]
+    plain = built(*steps)
+    assert [one.waited_sec for one in plain.steps] == [1.0, 10.0, 1.0]
+    assert [one.reporting_sec for one in plain.steps] == [0.0] * 3
+    # The first begins with the parent; the last one's report ends when the workflow does.
+    notes = {"0": "a:700:7000", "1": "b:1000:9000 c:500:99000"}
+    tags = {f"mlflow_perf.reporting_ms.{i}": text for i, text in notes.items()}
+    workflow = built(*steps, parent=replace(PARENT, tags=tags))
+    assert [one.waited_sec for one in workflow.steps] == pytest.approx([0.3, 2.0, 0.0])
+    assert [one.reporting_sec for one in workflow.steps] == pytest.approx([0.7, 8.0, 1.0])
+    assert workflow.totals["waited_sec"] == pytest.approx(2.3)
+    assert workflow.totals["reporting_sec"] == pytest.approx(9.7 + 5.0)
+    assert workflow.totals["critical_reporting_sec"] == pytest.approx(9.7 + 5.0)
+    assert any("mlflow-perf itself took 14.7 s of the critical" in s for s in workflow.findings)
+    assert any("Waiting took" in said for said in plain.findings)
+    assert not any("Waiting took" in said for said in workflow.findings)
+
+
 def test_steps_that_run_beside_each_other_do_not_wait_for_each_other() -> None:
     """Overlapping steps are no chain."""
     workflow = built(step("a", 100, 150), step("b", 101, 160))

@@ -60,7 +60,12 @@ def test_a_run_that_was_killed_before_it_had_figures_is_mentioned(
     assert cli_json("advise", "--component", "X", "--last", "1")["evidence"][-1] == said
     log_run(component="X", status="KILLED", tags=dead)
     shown = " ".join(cli("advise", "--component", "X").output.split())
-    assert "2 runs of X were left out: they were killed before they had figures." in shown
+    both = "2 runs of X were left out: they were killed before they had figures."
+    assert both in shown
+    log_run({}, component="Y")
+    found = cli_json("advise", "--all")["components"]
+    assert found["X"]["evidence"][-1] == both
+    assert not any("left out" in said for said in found["Y"]["evidence"])
 
 
 def test_a_workflow_is_advised_on_step_by_step(

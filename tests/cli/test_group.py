@@ -55,6 +55,27 @@ def test_steps_started_by_make_are_one_workflow(client: MlflowClient, tmp_path: 
 
 
 @pytest.mark.e2e
+def test_sending_reports_between_short_steps_is_not_the_workflows_waiting(
+    client: MlflowClient, tmp_path: Path
+) -> None:
+    """The wrapper imports MLflow at the end of each command; a sleep between steps is waiting."""
+    loop = f"for i in 1 2 3; do {RUN} s$i -- sleep 0.1; done; sleep 1; {RUN} s4 -- sleep 0.1"
+    done = _group("short", "--", "sh", "-c", loop, folder=tmp_path)
+    run_id = done.stderr.split()[-1]
+    assert "mlflow_perf.reporting_ms.0" in client.get_run(run_id).data.tags
+    workflow = build_workflow(get_run(run_id))
+    assert workflow is not None
+    *early, late = workflow.steps
+    assert all(step.reporting_sec > step.waited_sec for step in early)
+    assert late.reporting_sec > 0
+    assert late.waited_sec >= 0.9
+    assert workflow.totals["reporting_sec"] > sum(step.reporting_sec for step in workflow.steps)
+    assert "mlflow-perf itself took" in " ".join(workflow.findings)
+    shown = subprocess.check_output([*GROUP[:-1], "show", run_id], text=True)
+    assert "  mlflow-perf  " in shown
+
+
+@pytest.mark.e2e
 def test_the_steps_of_a_group_in_a_group_are_steps_of_both(
     client: MlflowClient, tmp_path: Path
 ) -> None:

@@ -31,10 +31,42 @@ def test_a_job_has_the_peak_of_its_steps(tmp_path: Path) -> None:
     assert (workflow.name, workflow.left_out, len(workflow.tasks)) == ("cluster", 2, 3)
     done, killed, at_once = workflow.tasks
     assert (done.component, done.status, done.nodes) == ("train", "FINISHED", 2)
-    assert (done.peak_mb, done.memory_limit_mb) == (3072.0, 4096.0)
+    assert (done.peak_mb, done.memory_limit_mb) == (3072.0 + 2000 / 1024, 4096.0)
     assert done.metrics["job_cpu_avg_cores"] == 5.0
     assert (killed.status, killed.out_of_memory, killed.memory_limit_mb) == ("FAILED", True, 500.0)
     assert (at_once.out_of_memory, at_once.peak_mb, at_once.duration_sec) == (True, None, 0.0)
+
+
+def _peak(path: Path, *steps: str) -> float | None:
+    """Return the peak of a job with these steps: elapsed seconds, MaxRSS, start second, nodes."""
+    lines = ["JobID|JobName|State|ElapsedRaw|NNodes|NTasks|MaxRSS|Start|NodeList"]
+    lines.append("1|a|COMPLETED|9|1|||2026-11-24T02:23:00|n1")
+    for number, step in enumerate(steps):
+        took, peak, second, nodes = step.split("|")
+        start = f"2026-11-24T02:23:{second}" if second else ""
+        lines.append(f"1.{number}|a|COMPLETED|{took}|1|1|{peak}|{start}|{nodes}")
+    path.write_text("\n".join(lines) + "\n")
+    ((task,),) = (workflow.tasks for workflow in read_histories([path]))
+    return task.peak_mb
+
+
+def test_steps_that_ran_at_the_same_time_on_a_node_are_added(tmp_path: Path) -> None:
+    """Two `srun … &` of 600 MB need 1200 MB; one after the other, or elsewhere, they do not."""
+    path = tmp_path / "jobs.txt"
+    assert _peak(path, "9|600M|21|n1", "9|600M|21|n1", "9|7M|21|n1") == 1207.0
+    assert _peak(path, "4|600M|21|n1", "5|500M|25|n1") == 600.0
+    assert _peak(path, "5|600M|21|n1", "5|500M|25|n1", "3|100M|27|n1") == 1100.0
+    assert _peak(path, "9|600M|21|n1", "9|500M|21|n2") == 600.0
+    assert _peak(path, "9|600M|21|r[08-11]", "9|500M|21|r[2-3],r09") == 1100.0
+    assert _peak(path, "9|600M|21|", "9|500M|21|") == 1100.0
+
+
+def test_steps_whose_order_is_unknown_are_not_added(tmp_path: Path) -> None:
+    """A loop starts many short steps within a second; some files have no times."""
+    path = tmp_path / "jobs.txt"
+    assert _peak(path, *["0|600M|21|n1"] * 3) == 600.0
+    assert _peak(path, "9|600M||n1", "9|500M||n1") == 600.0
+    assert _peak(path) is None
 
 
 def test_a_job_has_its_user_and_waits_since_it_was_submitted(tmp_path: Path) -> None:

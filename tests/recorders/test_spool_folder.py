@@ -38,7 +38,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(spool_folder, "_process_age_sec", lambda **_: 2.0)
+    monkeypatch.setattr(spool_folder, "process_age_sec", lambda **_: 2.0)
     return slept
 
 
@@ -228,6 +228,6 @@ def test_a_rank_says_how_its_block_ended_and_one_that_died_was_killed(
 def test_a_process_knows_its_age() -> None:
     """The age is that of the process, and smaller for an earlier moment."""
     now = time.monotonic()
-    age = spool_folder._process_age_sec(at=now)
+    age = spool_folder.process_age_sec(at=now)
     assert age > 0
-    assert spool_folder._process_age_sec(at=now - 0.5) == pytest.approx(age - 0.5, abs=0.2)
+    assert spool_folder.process_age_sec(at=now - 0.5) == pytest.approx(age - 0.5, abs=0.2)

@@ -26,6 +26,19 @@ def test_the_gantt_places_bars_in_time() -> None:
     assert build_workflow_page({"steps": [{"name": "x"}, "odd"]}).bars[0].width == 0.0
 
 
+def test_what_mlflow_perf_took_itself_is_drawn_before_the_waiting() -> None:
+    """A workflow without the figure has neither a bar nor a tile for it."""
+    first = {"name": "a", "started": 100.0, "duration_sec": 10.0}
+    later = {"name": "b", "started": 120.0, "duration_sec": 80.0, "waited_sec": 4.0}
+    plain = build_workflow_page({"steps": [first, later]})
+    flow = build_workflow_page({"steps": [first, {**later, "reporting_sec": 6.0}]})
+    assert (flow.bars[1].waited, flow.bars[1].reporting) == (4.0, 6.0)
+    assert flow.bars[1].text.startswith("waited 4 s, mlflow-perf itself 6 s, ran")
+    assert [tile.value for tile in flow.tiles if tile.label == "mlflow-perf itself"] == ["6 s"]
+    assert "mlflow-perf itself" not in [tile.label for tile in plain.tiles]
+    assert plain.bars[1].reporting == 0.0
+
+
 @given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e6), st.floats(0, 1e6)), max_size=6))
 def test_bars_stay_on_the_axis(steps: list[tuple[float, float, float]]) -> None:
     """No bar begins before the axis or ends after it."""

@@ -109,6 +109,7 @@ with mlflow_perf.report("train"):
 """
 
 
+@pytest.mark.skipif(shutil.which(MPI) is None, reason="needs Open MPI")
 def test_a_rank_that_fails_hardly_waits_for_the_others(store: str, tmp_path: Path) -> None:
     """The launcher ends the others only once it is gone; the report has its cause."""
     (tmp_path / "train.py").write_text(FAIL)

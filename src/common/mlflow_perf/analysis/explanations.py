@@ -13,7 +13,7 @@ from mlflow_perf.analysis.findings import Finding, NodeJudge, findings_of
 from mlflow_perf.analysis.markdown import escape, escape_sentence, format_code
 from mlflow_perf.analysis.metric_text import format_row
 from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
-from mlflow_perf.analysis.step_runs import StepRuns, collect_steps, name_steps
+from mlflow_perf.analysis.step_runs import collect_steps
 from mlflow_perf.core.format import cut_text, format_change
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
@@ -189,11 +189,7 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     run = get_run(source, judge.visit)
     judges = defaultdict(NodeJudge, {run.run_id: judge})
     children = find_children(run, documents=True, visits=lambda run_id: judges[run_id].visit)
-    side = collect_steps(run, children)
-    if any(child.has_figures for child in children):
-        # A workflow's steps are its children alone, even if their parent is measured itself.
-        parts = (part for child in children for part in child.split())
-        side = StepRuns(run.label, run, name_steps(parts))
+    side = collect_steps(run, children, with_silent=True)
     nodes: list[tuple[str, NodeDocument]] = []
     findings: list[Finding] = []
     if side.is_workflow:

@@ -163,7 +163,7 @@ def check(
     wanted = [parse_limit(text) if isinstance(text, str) else text for text in limits]
     if not wanted or not new:
         raise SettingError("Name a new run and at least one limit, such as node_cpu_hours=+10%.")
-    sides, notes = match_components(load_step_runs([*base, *new]))
+    sides, notes = match_components(load_step_runs([*base, *new], with_parent=True))
     old, fresh = sides[: len(base)], sides[len(base) :]
     found = [_check_steps(resolve_limit(limit, sides), old, fresh, alpha) for limit in wanted]
     checks = [one for of_limit in found for one in of_limit]

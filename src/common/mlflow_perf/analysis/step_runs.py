@@ -58,7 +58,11 @@ def as_list(runs: Ref | Sequence[Ref]) -> Sequence[Ref]:
 
 
 def load_step_runs(
-    refs: Sequence[Ref], *, documents: bool | None = None, visits: Visits | None = None
+    refs: Sequence[Ref],
+    *,
+    documents: bool | None = None,
+    visits: Visits | None = None,
+    with_parent: bool = False,
 ) -> list[StepRuns]:
     """Return the named runs and workflows, in their order.
 
@@ -66,6 +70,7 @@ def load_step_runs(
         refs: Run ids, paths, folders, runs that were read already, and such with their steps.
         documents: As in `tracking.search.get_runs`.
         visits: As in `tracking.search.find_children`, for the steps of workflows.
+        with_parent: As in `collect_steps`.
 
     Raises:
         RunNotFoundError: When one does not exist, or neither it nor its children hold figures.
@@ -82,25 +87,42 @@ def load_step_runs(
         children: Sequence[PerfRun] = ()
         if len(refs) <= _LOOK_FOR_CHILDREN_MAX or not run.has_figures:
             children = find_children(run, documents=documents, visits=visits)
-        found.append(collect_steps(run, children))
+        found.append(collect_steps(run, children, with_parent=with_parent))
     return found
 
 
-def collect_steps(run: PerfRun, children: Iterable[PerfRun]) -> StepRuns:
-    """Return a run with its own components and those of its children that hold figures.
+def collect_steps(
+    run: PerfRun,
+    children: Iterable[PerfRun],
+    *,
+    with_parent: bool = False,
+    with_silent: bool = False,
+) -> StepRuns:
+    """Return a run as its components; a workflow as those of its children.
+
+    The steps have the names that `show` gives them.
+
+    Args:
+        run: The run.
+        children: Its children.
+        with_parent: Whether a workflow's parent that is measured itself comes first, as a step.
+        with_silent: Whether the children without figures are steps, too.
 
     Raises:
         RunNotFoundError: When there are no such steps.
     """
-    steps = run.split() if run.has_figures else []
-    steps += [child for child in children if child.has_figures]
+    parts = [part for child in children for part in child.split()]
+    is_workflow = any(part.has_figures for part in parts)
+    own = run.split() if run.has_figures and (with_parent or not is_workflow) else []
+    named = name_steps([*own, *(parts if is_workflow else ())])
+    steps = {name: step for name, step in named.items() if with_silent or step.has_figures}
     if not steps and run.status == "RUNNING":
         raise RunNotFoundError(run.explain_missing_end())
     if not steps:
         raise RunNotFoundError(
             f"The run {run.label} holds no performance data, nor does any child of it."
         )
-    return StepRuns(run.label, run, name_steps(steps))
+    return StepRuns(run.label, run, steps)
 
 
 def name_steps(runs: Iterable[PerfRun]) -> dict[str, PerfRun]:

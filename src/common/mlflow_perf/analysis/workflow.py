@@ -15,6 +15,7 @@ from mlflow_perf.analysis.workflow_steps import Step, StepNode, sum_held_cpu_hou
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.tracking.perf_run import MEASURED_TAG, TAG, PerfRun
+from mlflow_perf.tracking.reporting_notes import ReportingNotes
 from mlflow_perf.tracking.search import find_children
 
 _SLACK_SEC = 0.5
@@ -89,16 +90,12 @@ def build_workflow(
     while earlier := [step for step in before[name] if step.name not in path]:
         name = max(earlier, key=lambda step: (step.ended, step.name)).name
         path[name] = None
-    ready = {name: max((s.ended for s in others), default=begin) for name, others in before.items()}
-    marked = tuple(
-        replace(
-            step,
-            waited_sec=max(0.0, step.started - max(ready[step.name], step.submitted)),
-            critical=step.name in path,
-        )
-        for step in found
-    )
+    notes = ReportingNotes(parent.tags)
+    split = (_split_gap(step, before[step.name], begin, notes) for step in found)
+    marked = tuple(replace(step, critical=step.name in path) for step in split)
     totals = _sum_up(marked, end - begin, _build_step("", parent, cut))
+    tail_sec = min(notes.find(last.run_id).after_sec, end - last.ended)
+    totals |= {key: totals[key] + tail_sec for key in ("reporting_sec", "critical_reporting_sec")}
     return Workflow(
         parent.name or parent.component or parent.label,
         started=begin,
@@ -145,6 +142,31 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
         submitted=run.submitted or 0.0,
         measured_by=run.tags.get(MEASURED_TAG, ""),
     )
+
+
+def _split_gap(step: Step, before: Sequence[Step], begin: float, notes: ReportingNotes) -> Step:
+    """Return a step with the time that it waited, and with what mlflow-perf itself took of that.
+
+    Args:
+        step: The step.
+        before: The steps that it depends on.
+        begin: When the workflow began.
+        notes: How long mlflow-perf took before and after each step.
+    """
+    last = max(before, key=lambda one: (one.ended, one.name), default=None)
+    ready = max(begin if last is None else last.ended, step.submitted)
+    block = min((node.started for node in step.nodes), default=step.started)
+    spans = [(block - notes.find(step.run_id).before_sec, block)]
+    if last is not None:
+        end = max((node.ended for node in last.nodes), default=last.ended)
+        spans.append((end, end + notes.find(last.run_id).after_sec))
+    own_sec, counted = 0.0, ready
+    for start, end in sorted(spans):
+        until = min(end, step.started)
+        own_sec += max(0.0, until - max(start, counted))
+        counted = max(counted, until)
+    gap_sec = max(0.0, step.started - ready)
+    return replace(step, waited_sec=max(0.0, gap_sec - own_sec), reporting_sec=own_sec)
 
 
 def _find_dependencies(steps: Sequence[Step]) -> dict[str, list[Step]]:
@@ -221,6 +243,8 @@ def _sum_up(steps: Sequence[Step], duration_sec: float, parent: Step) -> dict[st
         "measured_sec": sum(step.measured_sec for step in steps),
         "outside_sec": sum(step.outside_sec for step in steps if step.nodes),
         "waited_sec": sum(step.waited_sec for step in steps),
+        "reporting_sec": sum(step.reporting_sec for step in steps),
         "critical_running_sec": sum(step.duration_sec for step in critical),
         "critical_waited_sec": sum(step.waited_sec for step in critical),
+        "critical_reporting_sec": sum(step.reporting_sec for step in critical),
     }

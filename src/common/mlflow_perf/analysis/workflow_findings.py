@@ -38,6 +38,13 @@ def list_findings(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterato
             f"Waiting took {duration(waited)} of the critical path ({100 * waited / whole:.0f}%), "
             f"most of it before {longest.name} ({duration(longest.waited_sec)})."
         )
+    own = totals["critical_reporting_sec"]
+    if whole > 0 and own >= _WAIT_SHARE * whole:
+        yield (
+            f"mlflow-perf itself took {duration(own)} of the critical path "
+            f"({100 * own / whole:.0f}%) to start and to report beside the steps; without it the "
+            "workflow is that much shorter. Measure short steps together."
+        )
     yield from () if is_news else outside
     held, unused = totals.get("cpu_hours", 0.0), totals.get("job_unused_cpu_hours", 0.0)
     if held > 0 and unused >= _UNUSED_SHARE * held:

@@ -60,7 +60,10 @@ class Step:
         duration_sec: How long it ran; until now if it still runs.
         run_id: Its run in MLflow.
         status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`; None if unknown.
-        waited_sec: From the end of its dependencies to its start, and only since it was submitted.
+        waited_sec: From the end of its dependencies to its start, and only since it was submitted;
+            without `reporting_sec`.
+        reporting_sec: How much of that time mlflow-perf took itself: for the report of the step
+            before, and to start. At least: only the notes of a group's steps tell it.
         nodes: Its nodes, by index.
         figures: Its run-level metrics.
         critical: Whether it is on the critical path.
@@ -78,6 +81,7 @@ class Step:
     run_id: str | None = None
     status: str | None = None
     waited_sec: float = 0.0
+    reporting_sec: float = 0.0
     nodes: tuple[StepNode, ...] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     critical: bool = False

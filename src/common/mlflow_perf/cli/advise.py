@@ -143,10 +143,11 @@ def command(
 
 def _explain_silent(component: str, silent: Sequence[PerfRun]) -> list[str]:
     """Return how many runs were killed before they had figures; nothing without any."""
-    if not silent:
+    count = sum(run.component == component for run in silent)
+    if not count:
         return []
-    was, it = ("was", "it") if len(silent) == 1 else ("were", "they")
-    left_out = f"{format_count(len(silent), 'run')} of {component} {was} left out"
+    was, it = ("was", "it") if count == 1 else ("were", "they")
+    left_out = f"{format_count(count, 'run')} of {component} {was} left out"
     return [f"{left_out}: {it} {was} killed before {it} had figures."]
 
 
@@ -159,7 +160,7 @@ def _find_runs(
         run: The run.
         component: The component.
         last: At most so many runs of a component.
-        silent: Gets the component's runs that were killed before they had figures.
+        silent: Gets the runs of components that were killed before they had figures.
     """
     documents = True if last <= _DOCUMENTS_MAX else None
     if component is not None:
@@ -170,7 +171,7 @@ def _find_runs(
         for step in load_step_runs([get_run(run)])[0].steps.values():
             groups.setdefault(step.step, []).append(step)
         return groups
-    for one in find_runs(max_results=_MOST_RUNS):
+    for one in find_runs(max_results=_MOST_RUNS, silent=silent):
         for part in (one, *one.components.values()):
             if part.component is not None and len(groups.setdefault(part.component, [])) < last:
                 groups[part.component].append(part)

@@ -24,6 +24,7 @@ from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import making_alone
+from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, gathering_notes, tag_reporting
 from mlflow_perf.tracking.run_handle import PARENT_VARIABLE, RunHandle
 
 if TYPE_CHECKING:
@@ -57,11 +58,13 @@ def command(name: str, argv: tuple[str, ...]) -> None:
     prepare_command(argv)
     settings = Settings.load()
     group = _begin(name, settings)
-    child = HeldChild(argv)
-    child.release()
-    code, ended_by = child.wait(lambda: None)
-    end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
-    child.reap()
+    with gathering_notes() as notes:
+        child = HeldChild(argv)
+        child.release()
+        code, ended_by = child.wait(lambda: None)
+        end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
+        child.reap()
+        group.delivery.tags |= tag_reporting(notes)
     with contextlib.suppress(KeyboardInterrupt):
         child.allow_interrupt()
         _finish(group, end, settings)
@@ -150,8 +153,9 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
         return
     _options.prepare()
     tracking = Tracking(Place(group.delivery.run.tracking_uri))
-    tags = {"mlflow_perf.cause": end.cause} if end.cause else {}
     document = group.delivery.document
+    own = {k: v for k, v in group.delivery.tags.items() if k.startswith(REPORTING_TAG)}
+    tags = own | ({"mlflow_perf.cause": end.cause} if end.cause else {})
     # The machine's clock may have been set back meanwhile.
     started, began = group.began
     document.status, document.duration_sec = end.status, time.monotonic() - began

@@ -239,6 +239,7 @@ def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
         "status": [step.status or MISSING for step in workflow.steps],
         "began": [f"+{_say(step.started - workflow.started)}" for step in workflow.steps],
         "waited": [_say(step.waited_sec) for step in workflow.steps],
+        "mlflow-perf": [_say(step.reporting_sec) for step in workflow.steps],
         "ran": [_say(step.duration_sec) for step in workflow.steps],
         "measured": [_say(s.measured_sec if s.nodes else None) for s in workflow.steps],
         "nodes": [str(len(step.nodes) or MISSING) for step in workflow.steps],
@@ -247,6 +248,8 @@ def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
     # At 80 columns a name needs the room of columns that say nothing new.
     if columns["measured"] == columns["ran"]:
         del columns["measured"]
+    if not workflow.totals["reporting_sec"]:
+        del columns["mlflow-perf"]
     if set(columns["nodes"]) <= {"1"}:
         del columns["nodes"]
     header, rows = list(columns), list(zip(*columns.values(), strict=True))

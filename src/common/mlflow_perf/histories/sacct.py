@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 from mlflow_perf.histories.table import Row, Table
 from mlflow_perf.histories.tasks import Task, Workflow
@@ -29,6 +31,8 @@ _STATUS = {
 }
 _OUT_OF_MEMORY = ("OUT_OF_ME",)
 _PER_CORE = re.compile(r"c$", re.IGNORECASE)
+_HOSTS = re.compile(r"([^,\[\]]+)(?:\[([\d,-]+)\])?")
+_MOST_HOSTS = 100_000
 _TASK_TAGS = {"Partition": "partition", "NodeList": "hostname", "JobID": "job_id"}
 
 
@@ -80,13 +84,7 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
     submitted = job.text("Submit") or job.text("Start")
     tags = {f"mlflow_perf.{tag}": job.text(name) for name, tag in _TASK_TAGS.items()}
     tags[USER_TAG] = job.text("User")
-    peaks = []
-    for row in rows:
-        largest_mb = row.size_mb("MaxRSS")
-        if largest_mb is not None:  # of the largest task alone: times the tasks per node
-            on = max(1.0, row.number("NNodes", "AllocNodes") or nodes)
-            per_node = math.ceil(max(1.0, row.number("NTasks") or 1.0) / on)
-            peaks.append(largest_mb * per_node)
+    steps = [step for row in rows if (step := _read_step(row, nodes)) is not None]
     read = [mb for row in rows if (mb := row.size_mb("MaxDiskRead", unit="M")) is not None]
     written = [mb for row in rows if (mb := row.size_mb("MaxDiskWrite", unit="M")) is not None]
     return Task(
@@ -101,12 +99,81 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
         cpus=cpus,
         cpu_sec=cpu_sec or None,  # 0 where accounting did not gather any
         memory_limit_mb=_read_limit(job, nodes, cpus),
-        peak_mb=max(peaks, default=None) or None,
+        peak_mb=_find_peak(steps) or None,
         disk_read_mb=max(read, default=None),
         disk_write_mb=max(written, default=None),
         out_of_memory=any(state.startswith(_OUT_OF_MEMORY) for state in states),
         tags={name: text for name, text in tags.items() if text},
     )
+
+
+@dataclass(frozen=True)
+class _StepMemory:
+    """The memory of one step of a job.
+
+    Attributes:
+        peak_mb: Its peak on each of its nodes.
+        began: Unix time, in seconds; None if unknown.
+        ended: Unix time, in seconds.
+        hosts: Its nodes.
+    """
+
+    peak_mb: float
+    began: float | None
+    ended: float
+    hosts: frozenset[str]
+
+
+def _read_step(row: Row, nodes: int) -> _StepMemory | None:
+    """Return the memory of a step; None if accounting did not gather it.
+
+    Args:
+        row: Its line.
+        nodes: How many nodes the job had.
+    """
+    largest_mb = row.size_mb("MaxRSS")
+    if largest_mb is None:
+        return None
+    # It is that of the largest task alone: times the tasks per node.
+    on = max(1.0, row.number("NNodes", "AllocNodes") or nodes)
+    per_node = math.ceil(max(1.0, row.number("NTasks") or 1.0) / on)
+    began, took = row.time("Start"), row.seconds("ElapsedRaw", "Elapsed") or 0.0
+    hosts = frozenset(_list_hosts(row.text("NodeList")))
+    return _StepMemory(largest_mb * per_node, began, (began or 0.0) + took, hosts)
+
+
+def _list_hosts(text: str) -> Iterator[str]:
+    """Yield the hosts of a list such as `n1,rack[01-03,7]`; an empty name where it is unknown."""
+    for name, numbers in _HOSTS.findall(text) or [("", "")]:
+        for part in numbers.split(","):
+            first, _, last = part.partition("-")
+            if first.isdigit() and last.isdigit() and int(last) - int(first) < _MOST_HOSTS:
+                width = len(first)
+                yield from (f"{name}{i:0{width}}" for i in range(int(first), int(last) + 1))
+            else:
+                yield f"{name}{part}"
+
+
+def _find_peak(steps: Sequence[_StepMemory]) -> float:
+    """Return the most memory that steps may have had at one moment on a node; 0.0 without steps.
+
+    Steps that ran at the same moment may have had their peaks at different times: it is an upper
+    bound for them. A step whose times are unknown counts alone.
+    """
+    largest = max((step.peak_mb for step in steps), default=0.0)
+    changes: dict[str, list[tuple[float, bool, float]]] = {}
+    for step in steps:
+        # Times are whole seconds. Steps of less than one may have run one after the other.
+        if step.began is not None and step.ended > step.began:
+            for host in step.hosts:
+                of_host = changes.setdefault(host, [])
+                # At one moment, those that end come before those that begin.
+                of_host.append((step.began, True, step.peak_mb))
+                of_host.append((step.ended, False, -step.peak_mb))
+    for of_host in changes.values():
+        of_host.sort()
+        largest = max(largest, *accumulate(change for _, _, change in of_host))
+    return largest
 
 
 def _read_limit(job: Row, nodes: int, cpus: float | None) -> float | None:

@@ -153,7 +153,7 @@ class SpoolFolder:
         """Return whether a rank of this node has not started yet and may still do so."""
         if self.path is None or len(list(self.path.glob(f"*{_STARTED}"))) >= self._node.local_size:
             return False
-        start_sec = min(_process_age_sec(at=self._started), _MAX_START_SEC)
+        start_sec = min(process_age_sec(at=self._started), _MAX_START_SEC)
         return time.monotonic() < self._started + _START_FACTOR * start_sec
 
     def has_others(self) -> bool:
@@ -217,7 +217,7 @@ def _name_machine() -> str:
     return f"{spool.PREFIX}{hashlib.sha256(place).hexdigest()[:8]}_"
 
 
-def _process_age_sec(*, at: float) -> float:
+def process_age_sec(*, at: float) -> float:
     """Return the age of this process at a monotonic time; 0 if the system does not provide it."""
     try:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

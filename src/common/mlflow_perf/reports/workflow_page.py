@@ -47,6 +47,7 @@ class Bar:
         left: Start of its run.
         width: Length of its run: start-up, measured block and end.
         waited: Length of its wait before that.
+        reporting: Length of what mlflow-perf itself took before that.
         block_left: Start of its measured block.
         block_width: Length of its measured block; 0.0 without one.
         busy_pct: How much of its CPUs the job kept busy in the block, None if unknown.
@@ -63,6 +64,7 @@ class Bar:
     left: float
     width: float
     waited: float = 0.0
+    reporting: float = 0.0
     block_left: float = 0.0
     block_width: float = 0.0
     busy_pct: float | None = None
@@ -115,6 +117,7 @@ class _Step:
         started: Unix time; None if unknown.
         took: Seconds; None if unknown.
         waited: Seconds; None if unknown.
+        reporting: Seconds that mlflow-perf itself took before it; 0.0 if unknown.
         verdict: What held it back, in a word; or empty.
         advice: The verdict's sentence; or empty.
         params: Its parameters.
@@ -132,6 +135,7 @@ class _Step:
         self.started = read_number(data.get("started"))
         self.took = read_number(data.get("duration_sec"))
         self.waited = read_number(data.get("waited_sec"))
+        self.reporting = read_number(data.get("reporting_sec")) or 0.0
         self.verdict = str(data.get("bottleneck") or "")
         self.advice = str(data.get("advice") or "")
         given = data.get("params")
@@ -151,7 +155,7 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
     """
     steps = [_Step(step) for step in _read_mappings(data.get("steps"))]
     steps.sort(key=lambda step: step.started or 0.0)
-    spans = [(s.started - (s.waited or 0.0), s.started + (s.took or 0.0))
+    spans = [(s.started - (s.waited or 0.0) - s.reporting, s.started + (s.took or 0.0))
              for s in (_Step(data), *steps) if s.started is not None]  # fmt: skip
     start = min((begin for begin, _ in spans), default=0.0)
     length = max((end for _, end in spans), default=0.0) - start
@@ -232,11 +236,13 @@ def _build_bar(step: _Step, axis: _Axis) -> Bar:
     bar = Bar(step.name, 0.0, 0.0, status=step.status, critical=step.critical, run_id=step.run_id)
     bar.busy_pct = _find_busy_pct(step.cpus)
     parts = [f"waited {quantity(step.waited, 's')}"] if step.waited else []
+    parts += [f"mlflow-perf itself {quantity(step.reporting, 's')}"] if step.reporting else []
     parts.append(f"ran {quantity(step.took, 's')}")
     if step.started is not None:
         bar.left, bar.width = axis.place(step.started), axis.width(step.took or 0.0)
         bar.share = f"{axis.width(step.took or 0.0):.0f}%" if step.critical else ""
         bar.waited = min(axis.width(step.waited or 0.0), bar.left)
+        bar.reporting = min(axis.width(step.reporting), bar.left - bar.waited)
         if step.block is not None:
             begin, length = step.block
             bar.block_left = min(max(axis.place(begin), bar.left), bar.left + bar.width)
@@ -324,6 +330,7 @@ def _build_tiles(data: Mapping[str, Any], steps: Sequence[_Step], took: float) -
     run = _summarise([node for step in steps for node in step.nodes])
     totals = {
         "waited_sec": sum(step.waited or 0.0 for step in steps),
+        "reporting_sec": sum(step.reporting for step in steps),
         "running_sec": sum(step.took or 0.0 for step in steps),
         "critical_running_sec": sum(step.took or 0.0 for step in steps if step.critical),
         **{key.removeprefix("run_"): value for key, value in run.items()},
@@ -345,6 +352,13 @@ def _build_tiles(data: Mapping[str, Any], steps: Sequence[_Step], took: float) -
         f"running {running}",
         "Time in which steps were ready but did not run yet, summed over the steps.",
     )
+    if totals["reporting_sec"]:
+        yield Tile(
+            "mlflow-perf itself",
+            quantity(totals["reporting_sec"], "s"),
+            "between the steps",
+            "Time that mlflow-perf took to start and to report while the next step could not run.",
+        )
     critical = totals["critical_running_sec"]
     if critical and took:
         share = f"{quantity(100.0 * critical / took, '%')} of the time"

@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +25,14 @@ from mlflow_perf.core.uris import first_line
 from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_oom_counts
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
+from mlflow_perf.recorders.spool_folder import process_age_sec
 from mlflow_perf.records import MB
 from mlflow_perf.session.command_runs import CommandRuns
 from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND, HeldChild, execute
 from mlflow_perf.session.outcome import CRASHES, Outcome
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.remote_tasks import RemoteTasks, explain_remote
+from mlflow_perf.tracking.reporting_notes import note_reporting
 
 _log = get_logger(__name__)
 _CAN_HOLD = all(hasattr(os, name) for name in ("fork", "waitid")) and hasattr(
@@ -160,6 +163,8 @@ def run_command(
     with contextlib.suppress(KeyboardInterrupt):  # the report is kept, and a message has said so
         child.allow_interrupt()
         _try_step(lambda: _finish(recording, runs, end))
+    age_sec = process_age_sec(at=time.monotonic())
+    _try_step(lambda: note_reporting(recording.run_id, recording.document, age_sec=age_sec))
     return code
 
 

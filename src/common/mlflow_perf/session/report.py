@@ -34,6 +34,7 @@ from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.run_check import check_run
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.session.signals import SignalWatch
+from mlflow_perf.tracking.reporting_notes import note_reporting
 
 if TYPE_CHECKING:
     from mlflow_perf.session.run_recording import RunRecording
@@ -203,6 +204,7 @@ class Session:
                 if (recording := self._recording) is not None:
                     recording.finish(outcome, limit_sec=limit_sec)
                     self.document, self.summary = recording.document, recording.summary
+                    note_reporting(recording.run_id, recording.document)
         finally:
             try:
                 with self._harmless():

@@ -119,7 +119,8 @@ def find_runs(
         experiment_names: Only runs in these experiments; default: in all.
         max_results: Maximum number of runs.
         documents: As in `get_runs`.
-        silent: Gets the component's runs that were killed before they had figures.
+        silent: Gets the component's runs, or those of all, that were killed before they had
+            figures.
 
     Raises:
         RunNotFoundError: When an experiment does not exist or the store does not answer.
@@ -134,21 +135,21 @@ def find_runs(
         query = " and ".join([*more, *conditions])
         return iterate_runs(client, experiments, query, page_size=page_size)
 
+    def reports(run: Run) -> bool:
+        whole = PerfRun.from_mlflow(run)
+        own = whole if component is None else whole.find_component(component)
+        if own is not None and own.status == "KILLED" and not own.has_figures:
+            (silent if silent is not None else []).append(own)
+        return own is not None and own.has_figures
+
     if component is None:
-        usable = (run for run in search() if PerfRun.from_mlflow(run).has_figures)
-        return _read_undamaged(usable, max_results, documents)
+        return _read_undamaged(filter(reports, search()), max_results, documents)
     # MLflow's search language has no "or". Of a run with several components, the first one is in
     # one tag and the others are in a JSON list in another tag.
     first = search(f"tags.`{TAG}component` = {quote_literal(component)}")
     pattern = quote_literal(f"%{to_json(component)[1:-1]}%")
     further = search(f"tags.`{TAG}components` LIKE {pattern}")
     found = merge(first, further, key=lambda run: run.info.start_time or 0, reverse=True)
-
-    def reports(run: Run) -> bool:
-        own = PerfRun.from_mlflow(run).find_component(component)
-        if own is not None and own.status == "KILLED" and not own.has_figures:
-            (silent if silent is not None else []).append(own)
-        return own is not None and own.has_figures
 
     runs = _read_undamaged(filter(reports, found), max_results, documents)
     return [own for run in runs if (own := run.find_component(component)) is not None]

@@ -1,0 +1,128 @@
+"""How long mlflow-perf itself took before and after the steps of a group.
+
+Each step's process notes it in a file of the group when its report is sent, so no request is made
+for it. At its end the group puts the notes into tags of its run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from mlflow_perf.core.temporary import temporary_folder
+from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.tracking.perf_run import TAG
+
+REPORTING_TAG = f"{TAG}reporting_ms."
+"""Start of the tags of a group's run with the notes on its steps."""
+
+_VARIABLE = "MLFLOW_PERF_GROUP_NOTES"
+_NOTE = re.compile(r"([0-9a-zA-Z_-]{1,12}):(\d{1,12}):(\d{1,12})")
+_ID_CHARS = 12
+_NOTES_PER_TAG = 120
+"""With 120 notes a tag stays below the 5,000 characters that every server takes."""
+
+_MOST_NOTES = 25 * _NOTES_PER_TAG
+"""Each tag is a request: of more notes, those that take the most time are kept."""
+
+
+class Reporting(NamedTuple):
+    """The time of mlflow-perf around one step.
+
+    Attributes:
+        before_sec: From the start of the process that wraps the step to the step's block.
+        after_sec: From the end of the block until its report was sent.
+    """
+
+    before_sec: float = 0.0
+    after_sec: float = 0.0
+
+
+@contextmanager
+def gathering_notes() -> Iterator[Path]:
+    """Name a file for notes to all processes that start in this block; it is in a folder of ours.
+
+    The notes of a group inside another one are its steps', too, and so are passed on at the end.
+    """
+    outer = os.environ.get(_VARIABLE)
+    with temporary_folder() as folder:
+        notes = folder / "reporting"
+        os.environ[_VARIABLE] = str(notes)
+        try:
+            yield notes
+        finally:
+            if outer is None:
+                os.environ.pop(_VARIABLE, None)
+            else:
+                os.environ[_VARIABLE] = outer
+                with suppress(OSError):
+                    _append(outer, notes.read_text(encoding="utf-8"))
+
+
+def note_reporting(
+    run_id: str | None, document: PerfDocument | None, *, age_sec: float = 0.0
+) -> None:
+    """Note in the group's file that a step's report is sent; without a group do nothing.
+
+    Args:
+        run_id: The step's run; None if it has none.
+        document: The report of this process's node; None if it made none.
+        age_sec: Age of the process that wraps the step; 0.0 where the process is the step's own.
+    """
+    path, nodes = os.environ.get(_VARIABLE), document.nodes.values() if document else ()
+    node = next(iter(nodes), None)
+    if not path or not run_id or not node or not node.started or node.duration_sec is None:
+        return
+    since_sec = time.time() - node.started
+    before_ms, after_ms = (
+        max(0, round(1000 * sec)) for sec in (age_sec - since_sec, since_sec - node.duration_sec)
+    )
+    # The group may be gone, or its file on another machine or outside of a container.
+    with suppress(OSError):
+        _append(path, f"{run_id[:_ID_CHARS]}:{before_ms}:{after_ms}\n")
+
+
+def _append(path: str, text: str) -> None:
+    """Append in one write, because other steps append at the same time."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(handle, text.encode())
+    finally:
+        os.close(handle)
+
+
+def tag_reporting(notes: Path) -> dict[str, str]:
+    """Return the tags of a group's run with the notes of its steps; none without notes."""
+    try:
+        found = [*_NOTE.finditer(notes.read_text(encoding="utf-8", errors="replace"))]
+    except OSError:
+        return {}
+    longest = sorted(found, key=lambda note: -int(note[2]) - int(note[3]))
+    words = [note[0] for note in (longest if len(found) > _MOST_NOTES else found)[:_MOST_NOTES]]
+    chunks = (words[i : i + _NOTES_PER_TAG] for i in range(0, len(words), _NOTES_PER_TAG))
+    return {f"{REPORTING_TAG}{i}": " ".join(chunk) for i, chunk in enumerate(chunks)}
+
+
+class ReportingNotes:
+    """The notes on the steps of a group.
+
+    Args:
+        tags: Of the group's run.
+    """
+
+    def __init__(self, tags: Mapping[str, str]) -> None:
+        self._found: dict[str, Reporting] = {}
+        for text in (text for key, text in tags.items() if key.startswith(REPORTING_TAG)):
+            for ident, before, after in _NOTE.findall(text):
+                new, old = (int(before) / 1000, int(after) / 1000), self._found.get(ident, (0, 0))
+                # Each rank of a step has a wrapper.
+                self._found[ident] = Reporting(*map(max, new, old))
+
+    def find(self, run_id: str | None) -> Reporting:
+        """Return the note on a step by its run; zeros where there is none."""
+        return self._found.get((run_id or "")[:_ID_CHARS], Reporting())

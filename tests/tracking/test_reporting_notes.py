@@ -1,0 +1,79 @@
+"""The notes of steps on the time that mlflow-perf took beside them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.reporting_notes import (
+    REPORTING_TAG,
+    Reporting,
+    ReportingNotes,
+    gathering_notes,
+    note_reporting,
+    tag_reporting,
+)
+
+RUN = "0123456789abcdef0123456789abcdef"
+
+
+def _report(since_sec: float) -> PerfDocument:
+    """Return the report of a block of 10 s that began so long ago."""
+    return PerfDocument({0: NodeDocument(started=time.time() - since_sec, duration_sec=10.0)})
+
+
+def test_a_step_of_a_group_notes_the_time_around_its_block() -> None:
+    """From the start of its process to the block, and from the block's end to now."""
+    with gathering_notes() as file:
+        note_reporting(RUN, _report(since_sec=13.0), age_sec=14.0)
+        tags = tag_reporting(file)
+    found = ReportingNotes(tags).find(RUN)
+    assert found == pytest.approx((1.0, 3.0), abs=0.2)
+    assert ReportingNotes(tags).find("f" * 32) == Reporting()
+    assert not file.exists()
+
+
+def test_without_a_group_or_a_report_nothing_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that has ended, or that runs on another machine, costs its steps nothing."""
+    note_reporting(RUN, _report(13.0))
+    with gathering_notes() as file:
+        note_reporting(None, _report(13.0))
+        note_reporting(RUN, None)
+        note_reporting(RUN, PerfDocument({0: NodeDocument()}))
+        assert tag_reporting(file) == {}
+    monkeypatch.setenv("MLFLOW_PERF_GROUP_NOTES", str(tmp_path / "gone" / "notes"))
+    note_reporting(RUN, _report(13.0))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_passes_its_notes_on_to_the_group_around_it() -> None:
+    """The steps of the inner group are those of both."""
+    before = dict(os.environ)
+    with gathering_notes() as outer:
+        with gathering_notes():
+            note_reporting(RUN, _report(12.0))
+        assert list(tag_reporting(outer)) == [f"{REPORTING_TAG}0"]
+    assert dict(os.environ) == before
+
+
+def test_notes_of_many_steps_fit_into_tags(tmp_path: Path) -> None:
+    """Of ranks of one step the longest time counts; of very many steps the longest are kept."""
+    file = tmp_path / "notes"
+    file.write_text("".join(f"{i:012x}:{i}:0\n" for i in range(10_000)) + "odd:x:1\n")
+    tags = tag_reporting(file)
+    assert len(tags) == 25
+    assert max(map(len, tags.values())) < 5000
+    notes = ReportingNotes(tags)
+    assert notes.find(f"{9_999:012x}").before_sec == 9.999
+    assert notes.find(f"{6_999:012x}") == Reporting()
+    twice = ReportingNotes(
+        {f"{REPORTING_TAG}0": "a:1000:5000 a:2000:3000 damaged", "other": "b:1:1"}
+    )
+    assert twice.find("a") == (2.0, 5.0)
+    assert twice.find("b") == Reporting()
