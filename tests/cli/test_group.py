@@ -96,6 +96,29 @@ def test_the_steps_of_a_group_in_a_group_are_steps_of_both(
         assert parent.metrics[f"run_{key}"] == workflow.totals[key] == whole
 
 
+STEP = """
+import mlflow, os, sys
+os.environ["MLFLOW_EXPERIMENT_NAME"] = sys.argv[1]
+with mlflow.start_run(run_name=sys.argv[1]) as run:
+    print(mlflow.get_experiment(run.info.experiment_id).name)
+"""
+
+
+@pytest.mark.e2e
+def test_steps_choose_their_experiments_as_without_a_group(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow refuses an id beside a name; steps without a report are found where they are."""
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_ID", raising=False)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "all")
+    (tmp_path / "step.py").write_text(STEP)
+    step = f"{sys.executable} step.py"
+    done = _group("wf", "--", "sh", "-ec", f"{step} prep\n{step} train", folder=tmp_path)
+    assert done.stdout == "prep\ntrain\n"
+    assert "2 steps" in done.stderr
+    assert "prep → train" in done.stderr
+
+
 def test_the_closing_line_counts_the_steps_and_those_that_failed() -> None:
     """One step is "1 step"; a failed one is named, as the exit code may not say it."""
     ended = [SimpleNamespace(name=n, status=s) for n, s in (("a", "FINISHED"), ("b", "FAILED"))]

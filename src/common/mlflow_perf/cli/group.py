@@ -16,6 +16,7 @@ from mlflow_perf.cli._wrapped import leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
+from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.publish.group_journal import open_group_journal
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.session.command import judge_end
@@ -121,10 +122,9 @@ def _begin(name: str, settings: Settings) -> _Group:
             _log.warning("The command runs without a group: %s", first_line(error) or repr(error))
             return group
     assert run.run_id is not None
-    assert run.experiment_id is not None
     group.journal.note_run()
+    # Not the experiment: MLflow refuses its id beside a name that a step chooses, or in its store.
     os.environ["MLFLOW_TRACKING_URI"] = uri
-    os.environ["MLFLOW_EXPERIMENT_ID"] = run.experiment_id
     os.environ[PARENT_VARIABLE] = run.run_id
     # A run that the command was to report to is not the run of each of its steps.
     os.environ.pop("MLFLOW_RUN_ID", None)
@@ -144,6 +144,7 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     """End the parent run with the report of its workflow, in bounded time."""
     from mlflow_perf.publish.workflow_report import log_workflow
     from mlflow_perf.publish.workflow_writer import Place, Tracking
+    from mlflow_perf.tracking.search import name_all_steps_experiments
 
     run_id, journal = group.delivery.run.run_id, group.journal
     if run_id is None:
@@ -165,6 +166,8 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
 
     def finish() -> str:
         tracking.end(run_id, end.status, tags=tags, ended=ended)
+        with contextlib.suppress(MlflowPerfError):
+            name_all_steps_experiments(run_id, since_ms=int(1000 * started))
         workflow, _ = log_workflow(run_id, tracking)
         if workflow is None:
             return "no step reported: start steps with `mlflow-perf run`, or use report() in them"

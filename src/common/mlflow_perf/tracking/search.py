@@ -27,7 +27,7 @@ from mlflow_perf.tracking.load import (
 )
 from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.paging import PAGE, iterate_pages
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG, TAG, PerfRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -176,6 +176,31 @@ def find_children(
         return _read(list(islice(runs, _CHILDREN_MAX)), documents, visits)
 
     return open_groups(run, find)
+
+
+def name_all_steps_experiments(parent_id: str, since_ms: int) -> None:
+    """Tag a workflow's run with all experiments in which it has steps, for `find_children`.
+
+    A step that reports does so itself; a run of another experiment without a report does not.
+
+    Args:
+        parent_id: The workflow's run.
+        since_ms: When it started, Unix time in milliseconds.
+
+    Raises:
+        RunNotFoundError: When the store does not answer, or has no such run.
+    """
+    client = make_client()
+    parent = PerfRun.from_mlflow(fetch_run(client, parent_id))
+    known = parent.step_experiments
+    others = [one for one in list_experiments(client) if one not in known]
+    query = f"tags.`{PARENT_TAG}` = {quote_literal(parent_id)}"
+    query += f" and attributes.start_time >= {since_ms}"
+    for first in range(0, len(others), _IDS_PER_QUERY):
+        some = others[first : first + _IDS_PER_QUERY]
+        found = iterate_runs(client, some, query)
+        for experiment_id in {run.info.experiment_id for run in islice(found, _CHILDREN_MAX)}:
+            client.set_tag(parent_id, f"{STEPS_TAG}{experiment_id}", "true")
 
 
 def open_groups(run: PerfRun, find: Callable[[PerfRun], Sequence[PerfRun]]) -> list[PerfRun]:
