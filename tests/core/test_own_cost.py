@@ -68,11 +68,11 @@ def test_a_thread_that_still_works_counts_up_to_now() -> None:
 def test_clocks_of_threads_that_a_library_shifts_are_put_right(
     shift: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libfaketime shifts the clock that is asked by a thread's id, not the thread's own.
+    """A library (libfaketime) shifts the clocks of threads by id, not a thread's own.
 
     Otherwise our part of the work is nothing, and the memory that we bring is the job's.
     """
-    real = own_cost.time.clock_gettime
+    real = time.clock_gettime
     shifted = SimpleNamespace(
         thread_time=time.thread_time, clock_gettime=lambda clock: real(clock) + shift
     )
