@@ -112,3 +112,49 @@ def test_one_cpu_is_no_plural(cores: float, said: str) -> None:
     """The CPUs that a job used are of one CPU, or of several CPUs."""
     usage = Usage({"cpu_limit_cores": cores, "job_cpu_avg_cores": 0.2})
     assert Facts(usage, [], {}, MemoryTrend()).used == said
+
+
+_PINNED = {
+    "duration_sec": 60.0, "cpu_limit_cores": 2.0, "job_cpu_avg_cores": 1.0,
+    "job_max_cpu_cores": 1.0, "job_run_delay_pct": 50.0, "cpu_avg_utilization_pct": 50.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("figures", "word", "said"),
+    [
+        (
+            {"job_affinity_cpus": 1.0},
+            "cpu",
+            "The job had 2 threads to run on 1 of 2 CPUs, which its own affinity allows (1 used)",
+        ),
+        (
+            {"job_quota_cores": 1.0},
+            "throttled",
+            "The quota of a control group that the job itself joined, 1 of 2 CPUs, held it back",
+        ),
+        ({}, "cpu", "and CPUs were idle: its own affinity or quota may hold its threads"),
+    ],
+)
+def test_others_that_used_nothing_are_not_blamed(
+    figures: dict[str, float], word: str, said: str
+) -> None:
+    """Threads that wait beside idle CPUs are held by the job's own limits, known or not."""
+    found = findings_of(NodeDocument(summary={**_PINNED, **figures}))[0]
+    assert found.word == word
+    assert said in found.sentence
+    assert "others use this node" not in found.sentence
+
+
+def test_others_on_the_one_cpu_that_the_job_chose_are_named_beside_its_choice() -> None:
+    """Both hold it back: its affinity, and those who share that CPU."""
+    usage = Usage({**_PINNED, "job_cpu_avg_cores": 0.5, "job_affinity_cpus": 1.0})
+    evidence, do = SENTENCES["contended"](Facts(usage, [], {"contended": 0.5}, MemoryTrend()))
+    assert "others 0.5; its own affinity allows 1 of 2 CPUs" in evidence
+    assert do.startswith("let it use more")
+
+
+def test_others_that_used_what_the_job_missed_are_blamed() -> None:
+    """A job that gets 1 of 2 CPUs while others keep the other one busy needs CPUs of its own."""
+    found = findings_of(NodeDocument(summary={**_PINNED, "cpu_avg_utilization_pct": 100.0}))
+    assert any("others use this node" in finding.sentence for finding in found)

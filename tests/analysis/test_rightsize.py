@@ -184,6 +184,29 @@ def test_a_throttled_job_gets_more_than_its_quota(make_run: MakeRun) -> None:
     assert right_size([make_run(summary)]).cpus == 2
 
 
+@pytest.mark.parametrize(
+    ("figures", "cpus", "said"),
+    [
+        ({"job_affinity_cpus": 1.0}, 1, "its own affinity (taskset, numactl, sched_setaffinity)"),
+        ({"job_quota_cores": 1.0}, 1, "its own control group's quota allowed it 1 of 2 CPUs"),
+        ({}, 2, "beside idle ones; unless its own affinity or quota holds them, it could use 2.00"),
+        ({"cpu_avg_utilization_pct": 100.0}, 2, "CPUs that others had; it could use 2.00"),
+    ],
+)
+def test_cpus_that_a_jobs_own_limits_keep_from_it_are_not_those_of_others(
+    figures: dict[str, float], cpus: int, said: str, make_run: MakeRun
+) -> None:
+    """More CPUs help a pinned job only when the pin is lifted."""
+    summary = {
+        "cpu_limit_cores": 2.0, "job_cpu_avg_cores": 1.0, "job_max_cpu_cores": 1.0,
+        "job_run_delay_pct": 50.0, "cpu_avg_utilization_pct": 50.0, "duration_sec": 60.0, **figures,
+    }  # fmt: skip
+    advice = right_size([make_run(summary)])
+    assert advice.cpus == cpus
+    assert said in " ".join(advice.evidence)
+    assert "serial" not in " ".join(advice.evidence)
+
+
 def test_without_the_jobs_own_figures_the_nodes_stand_in_and_it_is_said(make_run: MakeRun) -> None:
     """Figures of the node include other jobs, and the evidence says so."""
     summary = {

@@ -8,10 +8,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.alone import alone
 
+from mlflow_perf.core import own_cost
 from mlflow_perf.core.own_cost import (
     as_own,
     bring,
@@ -60,6 +62,27 @@ def test_a_thread_that_still_works_counts_up_to_now() -> None:
     thread.join()
     assert thread.native_id not in own_thread_ids()
     assert 0.03 <= own_cpu_sec() - before < 0.06
+
+
+@pytest.mark.parametrize("shift", [400 * 86_400.0, -86_400.0])
+def test_clocks_of_threads_that_a_library_shifts_are_put_right(
+    shift: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library (libfaketime) shifts the clocks of threads by id, not a thread's own.
+
+    Otherwise our part of the work is nothing, and the memory that we bring is the job's.
+    """
+    real = time.clock_gettime
+    shifted = SimpleNamespace(
+        thread_time=time.thread_time, clock_gettime=lambda clock: real(clock) + shift
+    )
+    monkeypatch.setattr(own_cost, "time", shifted)
+    before = own_cpu_sec()
+    with as_own():
+        burn(0.03)
+        assert own_cpu_sec() - before == pytest.approx(0.03, abs=0.01)
+    thread = threading.current_thread()
+    assert own_cost._read_threads()[thread] == pytest.approx(time.thread_time(), abs=0.01)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -409,3 +409,35 @@ def test_a_procfs_that_hides_other_peoples_processes(tmp_path: Path) -> None:
     reader.read(report)
     reader.close()
     assert report["job_processes"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("waiting", "quota", "expected"),
+    [
+        ({}, 0.5, {}),
+        ({10: frozenset({0, 1})}, None, {}),
+        ({10: frozenset({1}), 11: frozenset({1})}, None, {"job_affinity_cpus": 1.0}),
+        ({10: frozenset({0}), 11: frozenset({1})}, None, {}),
+        ({10: frozenset({0, 1})}, 0.5, {"job_quota_cores": 0.5}),
+        ({10: frozenset({0, 1})}, 4.0, {}),
+    ],
+)
+def test_limits_of_the_jobs_own_are_noted_where_they_are_narrower(
+    waiting: dict[int, frozenset[int]],
+    quota: float | None,
+    expected: dict[str, float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All CPUs of the processes that lack one count together; what is as wide is no limit."""
+    record(tmp_path, 10, 1)
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    reader = ProcessTreeReader(
+        10, table=table, cpus=frozenset({0, 1}), count_quota=lambda pids: quota
+    )
+    monkeypatch.setattr(reader._threads, "list_waiting", lambda: waiting)
+    report: dict[str, float] = {}
+    reader.read(report)
+    names = ("job_affinity_cpus", "job_quota_cores")
+    assert {name: report[name] for name in names if name in report} == expected
+    reader.close()

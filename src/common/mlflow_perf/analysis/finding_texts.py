@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlflow_perf.analysis.memory_trend import MemoryTrend
-from mlflow_perf.analysis.time_shares import Span, average_demand
+from mlflow_perf.analysis.time_shares import Span, average_demand, summarise_time
 from mlflow_perf.analysis.usage import Usage
-from mlflow_perf.analysis.wanted_cpus import SERIAL_PEAK, count_wanted_cpus
+from mlflow_perf.analysis.wanted_cpus import SERIAL_PEAK, count_wanted_cpus, waits_beside_idle
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import one_decimal
 
 __all__ = ["SENTENCES", "Facts"]
 
 _ONE_BUSY = 0.75
+_LIFT = "let it use more (taskset, numactl, sched_setaffinity)"
 _FULL_PCT = 85.0
 
 
@@ -52,6 +53,14 @@ class Facts:
         return f"{everyone:.0f}% busy{own_part}"
 
     @property
+    def allowed(self) -> str:
+        """How many of the CPUs the affinity of the job's own processes allows; empty if all."""
+        usage = self.usage
+        if not usage.affinity_cpus:
+            return ""
+        return f"{one_decimal(usage.affinity_cpus)} of {one_decimal(usage.cores)} CPUs"
+
+    @property
     def wanted_cpus(self) -> int:
         """How many CPUs the job can use, as `advise` says."""
         return count_wanted_cpus(self.usage)
@@ -87,6 +96,8 @@ def describe_serial(facts: Facts) -> tuple[str, str]:
 def describe_saturated(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
     text = f"The CPUs were {facts.busy} ({facts.used})"
+    if facts.allowed:
+        text = f"The job kept the CPUs busy that its own affinity allows ({facts.used})"
     if "gpu_avg_utilization_pct" in usage:
         text += f" while the GPUs were {usage['gpu_avg_utilization_pct']:.0f}% busy"
     more = "more cores may" if facts.wanted_cpus > 1 or usage.cores <= 1 else "more cores cannot"
@@ -96,6 +107,12 @@ def describe_saturated(facts: Facts) -> tuple[str, str]:
 def describe_contended(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
     throttled, stolen = usage["cpu_throttled_pct"], usage.stolen_pct
+    if usage.own_quota:
+        text = (
+            f"The quota of a control group that the job itself joined, {usage.own_quota:.2g} of "
+            f"{one_decimal(usage.cores)} CPUs, held it back ({one_decimal(usage.used_cores)} used)"
+        )
+        return text, "raise that quota or start fewer threads"
     if throttled >= 5:
         limit = one_decimal(usage.cores)
         text = f"The CPU quota held the job back for {throttled:.0f}% of the time"
@@ -112,6 +129,14 @@ def describe_contended(facts: Facts) -> tuple[str, str]:
         f"The job {hedge}waited for a CPU {delay:.0f}% of the time in which it had work: it got "
         f"{facts.used}, others {one_decimal(others)}"
     )
+    if facts.allowed:
+        return f"{text}; its own affinity allows {facts.allowed}", _LIFT
+    if waits_beside_idle(usage, summarise_time(usage).demand):
+        text += (
+            ", and CPUs were idle: its own affinity or quota may hold its threads, or many ran at "
+            "once for moments"
+        )
+        return text, "look at what limits its threads; more CPUs alone may not help"
     return text, "others use this node, ask for CPUs of its own"
 
 
@@ -122,6 +147,10 @@ def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
         if facts.spans[0].run_delay is not None
         else "more threads"
     )
+    if facts.allowed:
+        text = f"The job had {threads} to run on {facts.allowed}, which its own affinity allows "
+        text += f"({one_decimal(facts.usage.used_cores)} used)"
+        return text, f"start {one_decimal(facts.usage.affinity_cpus)} at a time, or {_LIFT}"
     text = f"The job had {threads} to run on {cores} CPUs ({facts.used} used)"
     return text, f"start {cores} at a time, or ask for more CPUs"
 

@@ -328,7 +328,8 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
             continue
         evidence, do = SENTENCES[kind](facts)
         bare = evidence.removesuffix(")")
-        is_quota = kind == "contended" and usage["cpu_throttled_pct"] >= 5
+        at_quota = usage["cpu_throttled_pct"] >= 5 or usage.own_quota > 0
+        is_quota = kind == "contended" and at_quota
         phase = name_phase(kind, spans, shares)
         place = find_function(kind, document)
         finding = Finding(

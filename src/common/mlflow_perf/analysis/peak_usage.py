@@ -55,7 +55,13 @@ class PeakUsage:
     @property
     def is_serial(self) -> bool:
         """Whether the job ran on one CPU and could use no more."""
-        return self.wanted_cores == 1.0 and self.usage["job_cpu_avg_cores"] >= 0.5
+        is_held = self.usage.allowed_cores < self.usage.cores
+        return not is_held and self.wanted_cores == 1.0 and self.usage["job_cpu_avg_cores"] >= 0.5
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the job could use clearly more CPUs than it was seen to use."""
+        return min(self.wanted_cores, self.demand_cores) >= (self.cores or 0.0) + 0.3
 
     @property
     def is_partial(self) -> bool:

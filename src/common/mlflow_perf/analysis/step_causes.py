@@ -219,7 +219,7 @@ def _find_interruptions(loop: _Loop) -> Iterator[StepCause]:
     waiting = loop.sum_share("run_delay_ms")
     if waiting >= 0.1:
         text = f"The loop's thread waited {100 * waiting:.0f}% of its time for a CPU"
-        do = "others use its CPUs, or the job runs more threads than it has CPUs"
+        do = "others use its CPUs, or the job runs more threads than it may use CPUs"
         yield StepCause("contended", loop.name, None, None, min(1.0, waiting), text, do)
 
 

@@ -12,7 +12,13 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from mlflow_perf.analysis.usage import BEYOND_REASON, Usage, ramp
+from mlflow_perf.analysis.usage import (
+    BEYOND_REASON,
+    Usage,
+    is_held_by_affinity,
+    is_held_by_quota,
+    ramp,
+)
 from mlflow_perf.model.document import NodeDocument
 
 _MOST_SPANS = 100
@@ -27,8 +33,9 @@ _RATES = {
 
 _USED = {
     *_RATES, "elapsed_sec", "cpu_busy_sec", "cpu_iowait_sec", "cpu_limit_cores",
-    "disk_io_read_mb", "disk_io_write_mb", "gpu_utilization_pct", "job_io_read_mb",
-    "job_io_write_mb", "job_processes", "job_ran_beside_sec", "job_ran_sec", "job_read_calls",
+    "disk_io_read_mb", "disk_io_write_mb", "gpu_utilization_pct",
+    "job_affinity_cpus", "job_io_read_mb", "job_io_write_mb", "job_processes", "job_quota_cores",
+    "job_ran_beside_sec", "job_ran_sec", "job_read_calls",
     "job_run_delay_sec", "job_threads", "job_voluntary_switches", "job_write_calls",
     "net_io_ext_recv_mb", "net_io_ext_sent_mb",
 }  # fmt: skip
@@ -46,7 +53,7 @@ class Span:
     Attributes:
         start_sec: Begin, from the job's start.
         seconds: Length.
-        cores: CPUs that the job may use.
+        cores: CPUs that the job may use, by the limits of its own processes too.
         used: CPUs that the job kept busy.
         node_used: CPUs that all processes of the node kept busy.
         own: Whether `used` counts the job alone.
@@ -70,6 +77,7 @@ class Span:
         has_gpu: Whether the job has GPUs.
         mem_pct: Peak memory of the job in per cent of its limit, over the whole run.
         own_mem: Whether `mem_pct` counts the job alone.
+        at_own_quota: Whether the job used up a quota that it gave to its own processes.
     """
 
     start_sec: float
@@ -96,6 +104,7 @@ class Span:
     has_gpu: bool = False
     mem_pct: float = 0.0
     own_mem: bool = False
+    at_own_quota: bool = False
 
     @property
     def demand(self) -> float:
@@ -143,7 +152,7 @@ def read_spans(document: NodeDocument) -> list[Span]:
 def summarise_time(usage: Usage) -> Span:
     """Return the whole time of a node as one span, from its summary alone."""
     seconds = usage["duration_sec"]
-    cores = usage.cores or 1.0
+    cores = usage.cores or 1.0  # those of `node_busy_pct`
     used = usage.used_cores if usage.cores else usage.node_busy_pct / 100.0
     calls = usage["job_read_calls"] + usage["job_write_calls"]
     keys = ("job_io_read_mb", "job_io_write_mb")
@@ -152,7 +161,7 @@ def summarise_time(usage: Usage) -> Span:
     return Span(
         start_sec=0.0,
         seconds=seconds,
-        cores=cores,
+        cores=usage.allowed_cores or 1.0,
         used=used,
         node_used=max(used, usage.node_busy_pct / 100.0 * cores),
         own="job_cpu_avg_cores" in usage,
@@ -179,6 +188,7 @@ def summarise_time(usage: Usage) -> Span:
         has_gpu="gpu_avg_utilization_pct" in usage,
         mem_pct=usage.mem_pct,
         own_mem=usage.knows_own_memory,
+        at_own_quota=usage.own_quota > 0,
     )
 
 
@@ -207,10 +217,14 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
             io_names = ("job_io_read_mb", "job_io_write_mb")
         waits, runs = rate("job_run_delay_sec"), rate("job_ran_sec")
         figures["io_stall"] = max(figures["io_stall"], rate("cpu_iowait_sec"))
+        cores = row.get("cpu_limit_cores") or whole.cores
+        affinity, quota = row.get("job_affinity_cpus", 0.0), row.get("job_quota_cores", 0.0)
+        is_pinned = is_held_by_affinity(figures["used"], affinity, cores)
+        at_quota = is_held_by_quota(figures["used"], quota, cores)
         yield Span(
             start_sec=before.get("elapsed_sec", 0.0),
             seconds=seconds,
-            cores=row.get("cpu_limit_cores") or whole.cores,
+            cores=min(cores, affinity if is_pinned else cores, quota if at_quota else cores),
             node_used=max(figures["used"], rate("cpu_busy_sec")),
             own=True,
             run_delay=waits / (waits + runs) if waits + runs > 0 else whole.run_delay,
@@ -233,6 +247,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
             has_gpu=whole.has_gpu,
             mem_pct=whole.mem_pct,
             own_mem=whole.own_mem,
+            at_own_quota=at_quota,
             **figures,
         )
 
@@ -280,7 +295,7 @@ def split_time(span: Span) -> dict[str, float]:
     low, high = (0.4, 0.7) if span.has_gpu and span.gpu < 0.4 else (0.6, 0.85)
     full = computing * several * (ramp(wanted / cores, low, high) if cores >= 1.5 else 1.0)
     # A job that its quota holds back now and then is at its quota all the time.
-    quota = throttled + full * ramp(throttled, 0.03, 0.12)
+    quota = throttled + full * max(ramp(throttled, 0.03, 0.12), span.at_own_quota)
     full -= quota - throttled
     # Beside others who have the CPUs, few threads wait as long as many.
     own = ramp(span.used / max(span.node_used, 1e-9), 0.25, 0.5)

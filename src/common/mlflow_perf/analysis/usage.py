@@ -30,6 +30,16 @@ def ramp(value: float, low: float, high: float) -> float:
     return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
+def is_held_by_affinity(used: float, cpus: float, cores: float) -> bool:
+    """Return whether a job was kept on fewer CPUs than it owns; used more, it was not."""
+    return 0 < cpus < cores and used <= 1.1 * cpus
+
+
+def is_held_by_quota(used: float, quota: float, cores: float) -> bool:
+    """Return whether a job used up a quota that is less than the CPUs that it owns."""
+    return 0 < quota < cores and used >= 0.8 * quota
+
+
 class Usage:
     """The figures of a node; a missing figure is 0.0.
 
@@ -60,6 +70,24 @@ class Usage:
         if "job_cpu_avg_cores" in self:
             return self["job_cpu_avg_cores"]
         return self.node_busy_pct / 100.0 * self.cores
+
+    @property
+    def affinity_cpus(self) -> float:
+        """CPUs that the affinity of the job's own processes allows; 0.0 where it is no limit."""
+        cpus = self["job_affinity_cpus"]
+        return cpus if is_held_by_affinity(self.used_cores, cpus, self.cores) else 0.0
+
+    @property
+    def own_quota(self) -> float:
+        """The CPU quota that the job gave to its own processes; 0.0 where it is no limit."""
+        quota = self["job_quota_cores"]
+        return quota if is_held_by_quota(self.peak_cores or 0.0, quota, self.cores) else 0.0
+
+    @property
+    def allowed_cores(self) -> float:
+        """CPUs that the job could use at most, by its own affinity or quota; 0.0 if unknown."""
+        limits = (self.cores, self.affinity_cpus, self.own_quota)
+        return min((limit for limit in limits if limit), default=0.0)
 
     @property
     def busy_pct(self) -> float:

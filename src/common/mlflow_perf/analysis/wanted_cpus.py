@@ -15,6 +15,9 @@ SERIAL_PEAK, SERIAL_AVERAGE = 1.2, (0.5, 1.05)
 """A job runs on one CPU if its average is in this range and its peak is at most this: the rest is
 helper threads that run for an instant, and the ticks of short intervals."""
 
+_FEW = 0.25
+"""Of the CPUs that a job missed, the part below which others cannot be the reason."""
+
 
 def is_serial(usage: Usage, demand: float) -> bool:
     """Tell whether a job uses one CPU and would use no more with the node to itself.
@@ -38,11 +41,24 @@ def find_wanted_cores(usage: Usage) -> float:
     """
     demand = summarise_time(usage).demand
     peak = usage.peak_cores or 0.0
-    cores = usage.cores or peak
+    cores = usage.allowed_cores or peak
     if (throttled := usage["cpu_throttled_pct"]) >= 10:
         # Its threads stood still for that share of the time; otherwise they would have used more.
         return min(max(peak, cores * (1 + throttled / 100.0)), 1e15)
     return 1.0 if is_serial(usage, demand) else min(max(peak, min(demand, cores)), 1e15)
+
+
+def waits_beside_idle(usage: Usage, demand: float) -> bool:
+    """Tell whether a job waited for CPUs that others did not use, and some CPUs were idle.
+
+    Then its own affinity or quota held it, or more of its threads ran at once than it has CPUs.
+    """
+    missed = min(demand, usage.cores) - usage.used_cores
+    busy = max(usage.used_cores, usage.node_busy_pct / 100.0 * usage.cores)
+    others, idle = busy - usage.used_cores, usage.cores - busy
+    if "idle_cpu_avg_cores" in usage:
+        idle = min(idle, usage["idle_cpu_avg_cores"])
+    return missed > 0 and others < _FEW * missed and idle >= _FEW * missed
 
 
 def count_wanted_cpus(usage: Usage) -> int:

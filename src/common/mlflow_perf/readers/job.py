@@ -13,6 +13,7 @@ from mlflow_perf.model.columns import CGROUP_COLUMNS, CPU_COLUMNS, HOST_CPU_COLU
 from mlflow_perf.node.exit_cause import has_own_procfs
 from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.cgroup.cgroup import CgroupCpuTime, CgroupReader
+from mlflow_perf.readers.cgroup.group_quotas import GroupQuotas
 from mlflow_perf.readers.cgroup.groups import Group, Groups
 from mlflow_perf.readers.cgroup.limits import LimitsReader, Owned, owned
 from mlflow_perf.readers.cgroup.pressure import PressureReader
@@ -125,7 +126,13 @@ class JobSources:
         Raises:
             SourceUnavailableError: When there is no procfs.
         """
-        return ProcessTreeReader(self._pid, table=ProcessTable(self._proc), ranks=self._ranks)
+        return ProcessTreeReader(
+            self._pid,
+            table=ProcessTable(self._proc),
+            ranks=self._ranks,
+            cpus=self.limits.now().cpus,
+            count_quota=GroupQuotas(proc=self._proc, root=self._root, clock=self._clock).count_cpus,
+        )
 
     def limits_reader(self) -> LimitsReader:
         """Return the reader of the memory that the job may use.

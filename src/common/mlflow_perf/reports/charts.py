@@ -18,6 +18,7 @@ NEVER_DRAWN = {
     "host_cpu_ticks_sec", "host_cpu_cores", "job_cpu_sec", "job_mem_peak_mb", "oom_kills",
     "host_mem_mb",
     "job_ran_sec", "job_ran_beside_sec", "job_voluntary_switches", "job_involuntary_switches",
+    "job_affinity_cpus", "job_quota_cores",
 }  # fmt: skip
 
 

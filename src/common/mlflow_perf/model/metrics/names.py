@@ -8,7 +8,7 @@ from collections.abc import Mapping
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Time": {
         "duration_sec": "duration",
-        "job_run_delay_pct": "runnable, waiting for a CPU",
+        "job_run_delay_pct": "runnable time without a CPU",
         "cpu_throttled_pct": "held back by the CPU quota",
         "imbalance_pct": "busiest node above the mean",
         "node_count": "nodes",
@@ -24,6 +24,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "job_processes_avg": "processes",
         "job_ran_beside_pct": "computed by other threads",
         "job_runnable_threads_avg": "threads that could run",
+        "job_affinity_cpus": "CPUs by its own affinity",
+        "job_quota_cores": "CPUs by its own quota",
         "job_voluntary_switches": "switches to wait",
         "job_involuntary_switches": "switches forced",
     },

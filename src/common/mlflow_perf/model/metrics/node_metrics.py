@@ -185,6 +185,14 @@ METRICS: tuple[Metric, ...] = (
            "`job_run_delay_sec` / (`job_ran_sec` + `job_run_delay_sec`)",
            "Share of the time in which the job's threads were ready to run, but waited for a busy "
            "CPU.", by.run_delay_pct, "lower"),
+    Metric("job_affinity_cpus", "CPUs", "processes", "time-weighted mean of `job_affinity_cpus`",
+           "CPUs on which the job's threads that waited for one may run, where their own affinity "
+           "(`taskset`, `numactl`) allows fewer than the job may use.",
+           by.mean("job_affinity_cpus")),
+    Metric("job_quota_cores", "CPUs", "processes", "time-weighted mean of `job_quota_cores`",
+           "CPU quota of control groups that the job's processes joined (`cgexec`, "
+           "`systemd-run --scope`), where they waited for a CPU and it is less than the job may "
+           "use.", by.mean("job_quota_cores")),
     Metric("job_voluntary_switches", "", "processes",
            "`job_voluntary_switches` at the end − at the start",
            "How often the job's threads gave up their CPU to wait; children and commands count "

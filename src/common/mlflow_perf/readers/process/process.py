@@ -310,6 +310,15 @@ class ProcessTable:
         words = (self._read(b"%d/task/%d/schedstat" % (pid, thread)) or b"").split()
         return (int(words[0]), int(words[1])) if len(words) > 1 else None
 
+    def find_cpus(self, thread: int) -> frozenset[int]:
+        """Return the numbers of the CPUs on which a thread may run; none where that is unknown."""
+        if self._own_pid is None or self._own_pid != os.getpid():
+            return frozenset()
+        try:
+            return frozenset(os.sched_getaffinity(thread))
+        except (AttributeError, OSError):
+            return frozenset()
+
     def children_sec(self, pid: int) -> float | None:
         """Return the CPU time of a process's reaped children as it is now."""
         fields = self._read_stat(pid)

@@ -7,7 +7,7 @@ that (its parent died first, or ignores its children) keeps its last values here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import brought_bytes, caused_switches
@@ -44,6 +44,9 @@ class ProcessTreeReader:
         ranks: Returns further first processes of the job, which other processes started: the PID,
             and the CPU time with children once it has ended, else None. They count from their own
             start.
+        cpus: Numbers of the CPUs that the job owns; None where its processes are not asked for
+            narrower limits of their own.
+        count_quota: Returns the quota, in CPUs, that processes of the job gave themselves.
 
     Raises:
         SourceUnavailableError: When the process cannot be read.
@@ -60,6 +63,8 @@ class ProcessTreeReader:
         cores: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         ranks: Callable[[], Mapping[int, float | None]] = dict,
+        cpus: frozenset[int] | None = None,
+        count_quota: Callable[[Collection[int]], float | None] = lambda _: None,
     ) -> None:
         self._table = table or ProcessTable()
         own = self._table.own_pid
@@ -72,6 +77,7 @@ class ProcessTreeReader:
         self._reads = 0
         self._left = Usage()  # of ended processes that nobody waited for
         self._ranks = ranks
+        self._cpus, self._count_quota = cpus, count_quota
         self._rank_sec: dict[int, float] = {}  # the part of ended ranks in what is left
         self._memory = TreeMemory(self._table)
         root = self._table.find(self._root)
@@ -221,6 +227,7 @@ class ProcessTreeReader:
         report["job_ran_sec"] = self._threads.ran_sec
         report["job_run_delay_sec"] = self._threads.waited_sec
         report["job_ran_beside_sec"] = self._threads.beside_sec
+        self._read_own_limits(report)
         if self._members:
             report["job_threads"] = float(self._threads.count(self._members.values()))
         switches = self._read_switches()
@@ -242,6 +249,18 @@ class ProcessTreeReader:
             report["job_mem_mb"] = together / MB
         if self._peak:
             report["job_mem_peak_mb"] = self._peak / MB
+
+    def _read_own_limits(self, report: dict[str, float]) -> None:
+        """Note the limits that the job gave to its own processes, of those that lack a CPU."""
+        waiting = self._threads.list_waiting()
+        if not waiting or self._cpus is None:
+            return
+        allowed = self._cpus.intersection(frozenset().union(*waiting.values()))
+        if allowed != self._cpus and allowed:
+            report["job_affinity_cpus"] = float(len(allowed))
+        quota = self._count_quota(waiting)
+        if quota is not None and quota < len(self._cpus):
+            report["job_quota_cores"] = quota
 
     def _read_switches(self) -> tuple[int, int] | None:
         """Return the switches of this process and its ended children, or of an ended command."""

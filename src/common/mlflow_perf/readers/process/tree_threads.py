@@ -16,6 +16,8 @@ from mlflow_perf.readers.process.process import Process
 
 # A tenth of a per cent of a core, and at the start enough for some hundreds of threads.
 _BUDGET_SHARE, _BUDGET_MOST_SEC = 0.001, 0.001
+# A thread that waited less did not lack a CPU.
+_WAITED_NS, _WAITED_SHARE = 10_000_000, 0.1
 
 
 class ScheduleTable(Protocol):
@@ -38,6 +40,10 @@ class ScheduleTable(Protocol):
         """Return how long a thread ran and how long it waited for a CPU, in ns."""
         ...
 
+    def find_cpus(self, thread: int) -> frozenset[int]:
+        """Return the numbers of the CPUs on which a thread may run; none where unknown."""
+        ...
+
 
 @dataclass(slots=True)
 class _Looked:
@@ -47,6 +53,7 @@ class _Looked:
     clock_sec: float = -2.0
     threads: dict[int, tuple[int, int]] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)  # those of ours
+    cpus: frozenset[int] = frozenset()  # on which those that waited for a CPU may run
 
 
 class TreeThreads:
@@ -81,6 +88,8 @@ class TreeThreads:
         for process in members:
             self._look(process)
         self.ran_sec = self.waited_sec = self.beside_sec = 0.0
+        for looked in self._looked.values():
+            looked.cpus = frozenset()
         self._since, self._budget_sec = clock(), _BUDGET_MOST_SEC
 
     def count(self, members: Collection[Process]) -> int:
@@ -118,7 +127,13 @@ class TreeThreads:
             looked = self._looked.get(pid)
             if looked is None or looked.clock_sec != known[pid].clock_sec or looked.clock_sec < 0:
                 self._look(known[pid])
+            else:
+                looked.cpus = frozenset()
         self._budget_sec -= self._cpu_clock() - begin
+
+    def list_waiting(self) -> dict[int, frozenset[int]]:
+        """Return PID → the CPUs that the process may use, of those that waited for one lately."""
+        return {pid: looked.cpus for pid, looked in self._looked.items() if looked.cpus}
 
     def _look(self, process: Process) -> None:
         """Read the threads of one process, and add their activity since the last read."""
@@ -151,5 +166,8 @@ class TreeThreads:
             if found[0] >= ran and found[1] >= waited:  # else another thread has its id by now
                 all_ns, most_ns = all_ns + found[0] - ran, max(most_ns, found[0] - ran)
                 self.waited_sec += (found[1] - waited) / 1e9
+                least_ns = _WAITED_SHARE * (found[0] - ran + found[1] - waited)
+                if found[1] - waited >= max(_WAITED_NS, least_ns):
+                    now.cpus |= self._table.find_cpus(thread)
         self.ran_sec += all_ns / 1e9
         self.beside_sec += (all_ns - most_ns) / 1e9
