@@ -25,6 +25,7 @@ MakeRun = Callable[..., PerfRun]
 
 BIG = {"cpu_limit_cores": 16.0, "mem_limit_mb": 65536.0, "duration_sec": 600.0}
 SERIAL = {**BIG, "job_max_cpu_cores": 1.02, "job_cpu_avg_cores": 0.99, "job_max_mem_mb": 1537.0}
+BUSY_NODE = {"cpu_avg_utilization_pct": 100.0}
 
 
 def test_the_peak_on_which_the_best_known_right_sizer_fails(make_run: MakeRun) -> None:
@@ -303,11 +304,19 @@ def test_one_run_is_little_evidence_and_gets_more_room(make_run: MakeRun) -> Non
 
 def test_a_job_that_did_not_get_its_cpus_is_not_advised_to_take_fewer(make_run: MakeRun) -> None:
     """Twelve runnable threads that got one of 16 CPUs could use twelve."""
-    starved = {**SERIAL, "job_cpu_avg_cores": 1.0, "job_run_delay_pct": 91.7}
+    starved = {**SERIAL, "job_cpu_avg_cores": 1.0, "job_run_delay_pct": 91.7, **BUSY_NODE}
     size = right_size([make_run(starved)])
     assert size.cpus is not None
     assert size.cpus >= 12
     assert "waited for CPUs" in " ".join(size.evidence)
+
+
+def test_no_others_are_blamed_beside_idle_cpus(make_run: MakeRun) -> None:
+    """What held the job is then its own: an affinity or a quota that nothing told."""
+    starved = {**SERIAL, "job_cpu_avg_cores": 1.0, "job_run_delay_pct": 91.7}
+    said = " ".join(right_size([make_run(starved)]).evidence)
+    assert "waited for a CPU beside idle ones; unless its own affinity or quota holds" in said
+    assert "others had" not in said
 
 
 @pytest.mark.parametrize(("delay_pct", "has_waited"), [(1.3, False), (50.0, True)])
@@ -316,7 +325,7 @@ def test_waiting_for_cpus_is_a_reason_only_where_there_was_some(
 ) -> None:
     """A job that computes and sleeps in turns keeps less than one CPU busy, and waits for none."""
     summary = {**SERIAL, "job_cpu_avg_cores": 0.6, "job_max_cpu_cores": 0.6}
-    size = right_size([make_run({**summary, "job_run_delay_pct": delay_pct})])
+    size = right_size([make_run({**summary, "job_run_delay_pct": delay_pct, **BUSY_NODE})])
     assert ("waited for CPUs" in " ".join(size.evidence)) is has_waited
 
 

@@ -16,7 +16,12 @@ from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_me
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
 from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
 from mlflow_perf.analysis.sizing import Suggestion
-from mlflow_perf.analysis.wanted_cpus import CPU_TOLERANCE, SERIAL_PEAK, waits_beside_idle
+from mlflow_perf.analysis.wanted_cpus import (
+    CPU_TOLERANCE,
+    SERIAL_PEAK,
+    explain_own_limit,
+    explain_wait,
+)
 from mlflow_perf.core.format import format_chance, format_count, join_some
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import IMPORTED_TAG, TAG, PerfRun
@@ -302,21 +307,17 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     wanted, _ = peaks.find_worst(lambda peak: peak.wanted_cores)
     slowed = max(peaks.all, key=lambda peak: peak.usage["cpu_throttled_pct"])
     throttled = slowed.usage["cpu_throttled_pct"]
+    held = max(peaks.all, key=lambda peak: peak.usage.cores - peak.usage.allowed_cores)
     if throttled >= 10 and wanted > cores:
         evidence.append(
             f"CPU: the quota held it back for {throttled:.0f}% of the time ({slowed.where}): "
             "it could use more than was seen."
         )
-    elif (held := _explain_own_limits(peaks)) is not None:
-        evidence.append(held)
+    elif (limit := explain_own_limit(held.usage)) is not None:
+        evidence.append(f"CPU: {limit} ({held.where}): more can help only once that is lifted.")
     elif min(wanted, peaks.find_worst(lambda peak: peak.demand_cores)[0]) >= cores + 0.3:
-        waited = "its threads waited for CPUs that others had; it could"
-        if all(waits_beside_idle(p.usage, p.demand_cores) for p in peaks.all if p.is_short):
-            waited = (
-                "its threads waited for a CPU beside idle ones; unless its own affinity or quota "
-                "holds them, it could"
-            )
-        evidence.append(f"CPU: {waited} use {wanted:.2f}.")
+        waited = explain_wait([(p.usage, p.demand_cores) for p in peaks.all if p.is_short])
+        evidence.append(f"CPU: {waited} it could use {wanted:.2f}.")
     elif worst.usage.busy_pct >= _SATURATED_PCT:
         evidence.append(
             f"CPU: they were {worst.usage.busy_pct:.0f}% busy throughout: with more it may be "
@@ -325,21 +326,6 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     if all(peak.is_serial for peak in peaks.all) and wanted <= SERIAL_PEAK:
         evidence.append("CPU: its work is serial, one CPU is what it can use.")
     return max(1, math.ceil(wanted - CPU_TOLERANCE)), evidence
-
-
-def _explain_own_limits(peaks: _Peaks) -> str | None:
-    """Return which limit of its own held a job back; None without one."""
-    held = max(peaks.all, key=lambda peak: peak.usage.cores - peak.usage.allowed_cores)
-    usage = held.usage
-    if usage.allowed_cores >= usage.cores:
-        return None
-    limit = "affinity (taskset, numactl, sched_setaffinity)"
-    if usage.own_quota == usage.allowed_cores:
-        limit = "control group's quota"
-    return (
-        f"CPU: its own {limit} allowed it {usage.allowed_cores:.2g} of {usage.cores:g} CPUs "
-        f"({held.where}): more can help only once that is lifted."
-    )
 
 
 @dataclass(frozen=True)

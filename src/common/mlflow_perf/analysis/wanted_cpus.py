@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from mlflow_perf.analysis.time_shares import summarise_time
 from mlflow_perf.analysis.usage import Usage
@@ -59,6 +60,28 @@ def waits_beside_idle(usage: Usage, demand: float) -> bool:
     if "idle_cpu_avg_cores" in usage:
         idle = min(idle, usage["idle_cpu_avg_cores"])
     return missed > 0 and others < _FEW * missed and idle >= _FEW * missed
+
+
+def explain_wait(short: Sequence[tuple[Usage, float]]) -> str:
+    """Return what runs that were short of CPUs waited for, as the start of a sentence.
+
+    Args:
+        short: How each run used its CPUs, and how many it could use.
+    """
+    if all(waits_beside_idle(usage, demand) for usage, demand in short):
+        waited = "its threads waited for a CPU beside idle ones"
+        return f"{waited}; unless its own affinity or quota holds them,"
+    return "its threads waited for CPUs that others had;"
+
+
+def explain_own_limit(usage: Usage) -> str | None:
+    """Return which limit of its own kept a job from some of its CPUs; None without one."""
+    if usage.allowed_cores >= usage.cores:
+        return None
+    limit = "affinity (taskset, numactl, sched_setaffinity)"
+    if usage.own_quota == usage.allowed_cores:
+        limit = "control group's quota"
+    return f"its own {limit} allowed it {usage.allowed_cores:.2g} of {usage.cores:g} CPUs"
 
 
 def count_wanted_cpus(usage: Usage) -> int:
