@@ -70,14 +70,13 @@ def describe_serial(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
     kept = "kept one CPU busy" if usage.used_cores >= _ONE_BUSY else "computed on one CPU at a time"
     text = f"The job {kept} ({facts.used})"
-    threads = usage["job_threads_max"]
     do = "run it in parallel"
     # By the time that they computed: a moment of switches at the end says nothing of the job.
     computed = sum(span.used * span.seconds for span in facts.spans)
     in_turns = sum(span.takes_turns * span.used * span.seconds for span in facts.spans)
     if in_turns > 0.5 * computed:
         text = (
-            f"The job's {threads:.0f} threads took turns on one CPU ({facts.used}), as Python's "
+            f"The job's threads took turns on one CPU ({facts.used}), as Python's "
             "threads do under its lock (GIL)"
         )
         do = "use processes instead of threads"

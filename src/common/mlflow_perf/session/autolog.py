@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import SETTINGS, Settings, read_setting
@@ -100,6 +101,7 @@ def finish_at_exit() -> None:
             if is_from_handler(error):
                 raise
             _log.warning("The performance of a run is not reported: %s", first_line(error))
+        renew_interrupt_flag()
 
 
 def _renew_in_child() -> None:

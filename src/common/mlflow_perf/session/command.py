@@ -124,8 +124,10 @@ def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: i
         cause = "out of memory: the kernel's OOM killer ended a process of the command (SIGKILL)"
         return Outcome("KILLED" if number else "FAILED", cause)
     asked = [name_signal(n) for n in received if name_signal(n) in _ENDING]
-    if asked and (code != 0 or asked[0] != "SIGINT"):
-        return Outcome("KILLED", f"signal {asked[0]}")
+    if code == 0:  # servers reload at SIGHUP, and handle Ctrl-C; SIGTERM ends what ends well, too
+        asked = [one for one in asked if one == "SIGTERM"]
+    if asked:
+        return Outcome("KILLED", f"signal {name if name in asked else asked[0]}")
     # A shell's exit code of 128 + n means one of these; any other may be a program's own.
     if ended_by or name in _ENDING | CRASHES:
         return Outcome("KILLED", f"signal {name}")

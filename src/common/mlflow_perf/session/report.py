@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
 from mlflow_perf.core.originals import find_file_replacer
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
@@ -348,6 +349,7 @@ def _finish_at_exit() -> None:
             session._finish(  # noqa: SLF001 - of this module
                 Outcome("KILLED", "the interpreter ended inside the block")
             )
+    renew_interrupt_flag()
 
 
 def _renew_guard() -> None:
