@@ -140,6 +140,22 @@ def test_steps_of_one_process_used_what_their_parent_did(above: str, used_sec: f
     assert built(*trials, parent=parent).totals["job_cpu_hours"] == pytest.approx(used_sec / 3600)
 
 
+def test_what_a_step_measured_counts_in_that_step_alone(make_run: MakeRun) -> None:
+    """A block below a wrapper is in the wrapper's figures: idle and held time are not divided."""
+    node = {"duration_sec": 10.0, "node_cpu_hours": 20 / 3600, "cpu_limit_cores": 2.0,
+            "job_cpu_hours": 4 / 3600, "node_used_cpu_hours": 18 / 3600,
+            "node_unused_cpu_hours": 2 / 3600, "cpu_avg_utilization_pct": 90.0}  # fmt: skip
+    facts = {"hostname": "h"}
+    wrapper = make_run(node, component="w", started=100.0, ended=110.0, facts=facts)
+    block = make_run(node, component="b", started=100.0, ended=110.0, facts=facts)
+    wrapper = replace(wrapper, run_id="w1")
+    block = replace(block, run_id="b1", tags={**block.tags, "mlflow_perf.measured_by": "w1"})
+    totals = built(wrapper, block).totals
+    assert 3600 * totals["unused_cpu_hours"] == pytest.approx(2.0)
+    assert 3600 * totals["job_cpu_hours"] == pytest.approx(4.0)
+    assert totals["cpu_avg_utilization_pct"] == pytest.approx(90.0)
+
+
 def test_a_group_has_no_figures_but_those_of_its_steps(make_run: MakeRun) -> None:
     """Its report is not of a node that used nothing: read back, the totals are the same."""
     node = {"duration_sec": 10.0, "node_cpu_hours": 2.0, "job_cpu_hours": 1.5}

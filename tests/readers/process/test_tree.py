@@ -436,6 +436,8 @@ def test_limits_of_the_jobs_own_are_noted_where_they_are_narrower(
         10, table=table, cpus=frozenset({0, 1}), count_quota=lambda pids: quota
     )
     monkeypatch.setattr(reader._threads, "list_waiting", lambda: waiting)
+    every = frozenset().union(*waiting.values())
+    monkeypatch.setattr(reader._threads, "find_cpus", lambda: every)
     report: dict[str, float] = {}
     reader.read(report)
     names = ("job_affinity_cpus", "job_quota_cores")

@@ -108,10 +108,10 @@ def test_processes_beyond_the_budget_are_read_later(tmp_path: Path) -> None:
     table.close()
 
 
-def test_only_processes_that_waited_are_asked_for_their_cpus(
+def test_processes_that_had_work_are_asked_for_their_cpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that got its CPU, or stopped, lacks none; asking costs a system call per thread."""
+    """One that got its CPU, or stopped, lacks none; but the job may use the CPU it has."""
     for pid in (10, 11):
         record(tmp_path, pid, 1, threads={pid: (0, 9 * _SEC)})
     table = ProcessTable(tmp_path, ticks_per_sec=100)
@@ -119,19 +119,23 @@ def test_only_processes_that_waited_are_asked_for_their_cpus(
 
     def find_cpus(pid: int) -> frozenset[int]:
         asked.append(pid)
-        return frozenset({1})
+        return frozenset({pid})
 
+    record(tmp_path, 12, 1, threads={12: (0, 0)})
     monkeypatch.setattr(table, "find_cpus", find_cpus)
-    tree = TreeThreads(table, processes(table, 10, 11))
+    tree = TreeThreads(table, processes(table, 10, 11, 12))
     assert tree.list_waiting() == {}
     asked.clear()
     record(tmp_path, 10, 1, threads={10: (_SEC, 10 * _SEC)})
     record(tmp_path, 11, 1, threads={11: (_SEC, 9 * _SEC + _SEC // 100)})
-    tree.update(processes(table, 10, 11))
-    assert asked == [10]
-    assert tree.list_waiting() == {10: frozenset({1})}
-    tree.update(processes(table, 10, 11))
+    record(tmp_path, 12, 1, threads={12: (_SEC // 1000, _SEC // 1000)})
+    tree.update(processes(table, 10, 11, 12))
+    assert sorted(asked) == [10, 11]
+    assert tree.list_waiting() == {10: frozenset({10})}
+    assert tree.find_cpus() == {10, 11}
+    tree.update(processes(table, 10, 11, 12))
     assert tree.list_waiting() == {}
+    assert tree.find_cpus() == frozenset()
     table.close()
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from mlflow_perf.analysis.workflow_steps import Step, StepNode, hold_host
+from mlflow_perf.analysis.workflow_steps import Step, StepNode, hold_host, list_apart
 from mlflow_perf.model.metrics import RUN_METRICS
 
 _HOUR_SEC = 3600.0
@@ -32,10 +32,11 @@ def charge_shared_nodes(steps: Sequence[Step]) -> list[Step]:
 
     A step that shared its node is charged the CPU time of its own processes, and a part of the idle
     time. All parts together are the node, held once. Without the CPU time of its
-    processes, and where its host is unknown, a step keeps its report's figures.
+    processes, and where its host is unknown, a step keeps its report's figures. So does one whose
+    work another step measured as its own: it shared the node with nobody by that.
     """
     stays: dict[str, list[_Stay]] = {}
-    for step in steps:
+    for step in list_apart(steps):
         for node in step.nodes:
             if node.hostname and "job_cpu_hours" in node.summary:
                 stays.setdefault(node.hostname, []).append(((step.name, node.index), node))

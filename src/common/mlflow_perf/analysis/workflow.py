@@ -11,7 +11,7 @@ from typing import Any
 from mlflow_perf.analysis.shared_nodes import charge_shared_nodes
 from mlflow_perf.analysis.step_runs import name_steps
 from mlflow_perf.analysis.workflow_findings import list_findings
-from mlflow_perf.analysis.workflow_steps import Step, StepNode, sum_held_cpu_hours
+from mlflow_perf.analysis.workflow_steps import Step, StepNode, list_apart, sum_held_cpu_hours
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.tracking.perf_run import MEASURED_TAG, TAG, PerfRun
@@ -202,18 +202,17 @@ def _sum_used(steps: Sequence[Step], parent: Step) -> float:
     the time of all: together they used at most what the parent did. Steps that another step
     measured used nothing besides it.
     """
-    ids = {step.run_id for step in steps}
     total = inside = 0.0
-    for step in steps:
+    for step in list_apart(steps):
         if step.measured_by == parent.run_id and parent.nodes:
             inside += step.used_cpu_hours
-        elif step.measured_by in (step.run_id, "") or step.measured_by not in ids:
+        else:
             total += step.used_cpu_hours
     return total + min(inside, parent.used_cpu_hours) if inside else total
 
 
 def _sum_up(steps: Sequence[Step], duration_sec: float, parent: Step) -> dict[str, float]:
-    summaries = [node.summary for step in steps for node in step.nodes]
+    summaries = [node.summary for step in list_apart(steps) for node in step.nodes]
     of_nodes = {m.key: m.compute(summaries) for m in RUN_METRICS}
     known = {k.removeprefix("run_"): v for k, v in of_nodes.items() if v is not None}
     known.pop("imbalance_pct", None)  # meaningless over different steps

@@ -129,6 +129,16 @@ class Step:
         return sum(node.summary.get(key, 0.0) for node in self.nodes)
 
 
+def list_apart(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps that no other step measured: the figures of those contain the others'."""
+    ids = {step.run_id for step in steps}
+    return [
+        step
+        for step in steps
+        if step.measured_by in (step.run_id, "") or step.measured_by not in ids
+    ]
+
+
 def sum_held_cpu_hours(steps: Sequence[Step]) -> float:
     """Return the CPU time that steps held together: a host's CPUs count once at any moment.
 

@@ -251,11 +251,14 @@ class ProcessTreeReader:
             report["job_mem_peak_mb"] = self._peak / MB
 
     def _read_own_limits(self, report: dict[str, float]) -> None:
-        """Note the limits that the job gave to its own processes, of those that lack a CPU."""
+        """Note the limits that the job gave to its own processes, where one lacks a CPU.
+
+        A thread that waits on one CPU is no limit of a job whose other threads have the others.
+        """
         waiting = self._threads.list_waiting()
         if not waiting or self._cpus is None:
             return
-        allowed = self._cpus.intersection(frozenset().union(*waiting.values()))
+        allowed = self._cpus & self._threads.find_cpus()
         if allowed != self._cpus and allowed:
             report["job_affinity_cpus"] = float(len(allowed))
         quota = self._count_quota(waiting)

@@ -53,7 +53,8 @@ class _Looked:
     clock_sec: float = -2.0
     threads: dict[int, tuple[int, int]] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)  # those of ours
-    cpus: frozenset[int] = frozenset()  # on which those that waited for a CPU may run
+    cpus: frozenset[int] = frozenset()  # on which those that had work may run
+    lacks_cpu: bool = False
 
 
 class TreeThreads:
@@ -89,7 +90,7 @@ class TreeThreads:
             self._look(process)
         self.ran_sec = self.waited_sec = self.beside_sec = 0.0
         for looked in self._looked.values():
-            looked.cpus = frozenset()
+            looked.cpus, looked.lacks_cpu = frozenset(), False
         self._since, self._budget_sec = clock(), _BUDGET_MOST_SEC
 
     def count(self, members: Collection[Process]) -> int:
@@ -128,12 +129,16 @@ class TreeThreads:
             if looked is None or looked.clock_sec != known[pid].clock_sec or looked.clock_sec < 0:
                 self._look(known[pid])
             else:
-                looked.cpus = frozenset()
+                looked.cpus, looked.lacks_cpu = frozenset(), False
         self._budget_sec -= self._cpu_clock() - begin
 
     def list_waiting(self) -> dict[int, frozenset[int]]:
         """Return PID → the CPUs that the process may use, of those that waited for one lately."""
-        return {pid: looked.cpus for pid, looked in self._looked.items() if looked.cpus}
+        return {pid: looked.cpus for pid, looked in self._looked.items() if looked.lacks_cpu}
+
+    def find_cpus(self) -> frozenset[int]:
+        """Return all CPUs on which threads may run that waited or computed lately."""
+        return frozenset().union(*(looked.cpus for looked in self._looked.values()))
 
     def _look(self, process: Process) -> None:
         """Read the threads of one process, and add their activity since the last read."""
@@ -166,8 +171,9 @@ class TreeThreads:
             if found[0] >= ran and found[1] >= waited:  # else another thread has its id by now
                 all_ns, most_ns = all_ns + found[0] - ran, max(most_ns, found[0] - ran)
                 self.waited_sec += (found[1] - waited) / 1e9
-                least_ns = _WAITED_SHARE * (found[0] - ran + found[1] - waited)
-                if found[1] - waited >= max(_WAITED_NS, least_ns):
+                busy_ns = found[0] - ran + found[1] - waited
+                if busy_ns >= _WAITED_NS:
                     now.cpus |= self._table.find_cpus(thread)
+                now.lacks_cpu |= found[1] - waited >= max(_WAITED_NS, _WAITED_SHARE * busy_ns)
         self.ran_sec += all_ns / 1e9
         self.beside_sec += (all_ns - most_ns) / 1e9
