@@ -198,6 +198,33 @@ def test_a_signal_of_the_wrappers_own_write_is_not_passed_on() -> None:
     assert subprocess.run(command, input=b"\n", timeout=60, check=False).returncode == 3
 
 
+# The command ends after the wrapper has seen that it still runs, and before it asks for stops.
+ENDS_BETWEEN = """
+import os, signal, time
+from mlflow_perf.session.held_child import HeldChild
+child = HeldChild(["sleep", "100"])
+child.release()
+seen = child._stop_with_command
+def stop():
+    if not ended:
+        ended.append(os.kill(child.pid, signal.SIGTERM))
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    seen()
+ended = []
+child._stop_with_command = stop
+print(child.wait(lambda: None))
+child.reap()
+"""
+
+
+def test_a_command_that_ends_between_two_looks_is_seen() -> None:
+    """The kernel knows no child that could still stop then; it is not another's."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_BETWEEN], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "(143, 15)\n", done.stderr
+
+
 def test_a_killed_wrapper_takes_its_command_along() -> None:
     """SIGKILL cannot be passed on; the kernel kills the command when its parent dies."""
     with wrapped("sh", "-c", "echo $$; exec sleep 600") as process:

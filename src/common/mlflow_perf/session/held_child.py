@@ -169,7 +169,11 @@ class HeldChild:
         Whoever stops the command alone lets it alone go on; nothing would wake this process then.
         """
         changes = os.WSTOPPED | os.WCONTINUED | os.WNOHANG
-        if (changed := os.waitid(os.P_PID, self.pid, changes)) is not None:
+        try:
+            changed = os.waitid(os.P_PID, self.pid, changes)
+        except ChildProcessError:  # it has ended since the last look: it can stop no more
+            return
+        if changed is not None:
             self._is_stopped = changed.si_code == os.CLD_STOPPED
         asked = time.monotonic() < self._stop_asked_at + _STOP_WITHIN_SEC
         if not (self._is_stopped and (asked or _is_awaited_by_shell(self.pid))):
