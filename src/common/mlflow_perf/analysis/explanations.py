@@ -14,7 +14,7 @@ from mlflow_perf.analysis.markdown import escape, escape_sentence, format_code
 from mlflow_perf.analysis.metric_text import format_row
 from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
 from mlflow_perf.analysis.step_runs import collect_steps
-from mlflow_perf.core.format import cut_text, format_change
+from mlflow_perf.core.format import cut_text, format_change, format_count
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.core.uris import redact_password
@@ -299,7 +299,7 @@ def _cut(lines: Sequence[str]) -> str:
         rare = [character for character in line if not character.isalpha() or character > "\x7f"]
         left -= (len(line) - len(rare) + 2) // 3 + sum(len(c.encode()) for c in rare) // 2 + 1
         if left < 0:
-            kept.append(f"\n{len(lines) - len(kept)} more lines are left out.")
+            kept.append(f"\n{format_count(len(lines) - len(kept), 'more line')} left out.")
             break
         kept.append(line)
     return "\n".join(kept).strip() + "\n"
