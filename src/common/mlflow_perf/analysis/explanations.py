@@ -20,7 +20,7 @@ from mlflow_perf.core.json_io import read_number
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.model.callers import describe_caller, find_main_caller
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.model.profile import format_share, list_functions
+from mlflow_perf.model.profile import format_share, list_functions, name_function
 from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run
@@ -248,7 +248,7 @@ def _rank_functions(node: NodeDocument) -> list[dict[str, Any]]:
     rows = []
     for row in list_functions(node):
         file = str(row.get("file"))
-        name = file if row.get("function") == "<module>" else str(row.get("function"))
+        name = name_function(str(row.get("function")), file, row.get("line"))
         of_own = own.get((name, file), {})
         main_s, cpu_s = (read_number(of_own.get(key)) or 0.0 for key in ("main_s", "cpu_s"))
         caller = find_main_caller(of_own, "main" if main_s else "cpu")
