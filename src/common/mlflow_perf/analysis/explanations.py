@@ -33,7 +33,10 @@ _FINDINGS_MAX, _PHASES_MAX, _FUNCTIONS_MAX, _ROWS_MAX, _NOTES_MAX = 6, 12, 10, 8
 
 _PRIVATE = r"(?:passw(?:or)?d|token|secret|api[_-]?key|access[_-]?key|credential)s?"
 # No unbounded run of characters comes before the word: a long name would take quadratic time.
-_SECRET = re.compile(rf"(?i)(--[\w-]{{0,40}}{_PRIVATE}\s+|{_PRIVATE}\s*[=:]\s*)[^\s,;)]+")
+# After a colon may stand a plain word, as in a step's name: only what looks like a key is one.
+_SECRET = re.compile(
+    rf"(?i)(--[\w-]{{0,40}}{_PRIVATE}\s+|{_PRIVATE}\s*(?:=|:(?=\s*[^\s,;)]*\d))\s*)[^\s,;)]+"
+)
 _QUERY = re.compile(r"(?<=\w)\?[\w%.-]+=[^\s)]*")
 _PATH = re.compile(
     r"(?:\b(?:file|sqlite):/*|(?<![\w/:.…])(?:~|[A-Za-z]:)?)(?:[/\\][^\s/\\:,;'\"()|]+)+[/\\]?"
