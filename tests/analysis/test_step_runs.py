@@ -24,7 +24,7 @@ def test_history_is_taken_from_the_same_hardware(make_run: MakeRun) -> None:
         "like1",
         "like2",
     ]
-    with pytest.raises(RunNotFoundError, match="None of the 1 runs"):
+    with pytest.raises(RunNotFoundError, match="None of 1 run "):
         find_same_hardware([other], new)
 
 

@@ -52,7 +52,7 @@ def test_the_functions_and_phases_are_shown(cli: Call, tmp_path: Path) -> None:
     assert "CPU time by the job's own functions: parse 100.0%\n" in out
     assert "job.py:4" in out
     assert "98.0%" in out
-    assert "0 s to 4 s: parse: one CPU busy, 1 CPUs." in out
+    assert "0 s to 4 s: parse: one CPU busy, 1 CPU." in out
 
 
 @pytest.mark.parametrize(

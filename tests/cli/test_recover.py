@@ -85,7 +85,9 @@ def test_each_recovered_node_is_told(
 
     monkeypatch.setattr(module, "recover_each", recover_each)
     output = cli("recover", str(tmp_path)).output
-    assert output.startswith("run r1, node 0: signal \\x1b[2J\nb.journal stays: it is of n2\n")
+    assert output.startswith(
+        "run r1, node 0: sent now; why not before: signal \\x1b[2J\nb.journal stays: it is of n2\n"
+    )
     assert "recover --any-host" in output
     assert "any-host" not in cli("recover", "--any-host", str(tmp_path)).output
     found, stays = cli_json("recover", str(tmp_path))
@@ -93,3 +95,25 @@ def test_each_recovered_node_is_told(
     assert (stays["run_id"], stays["outcome"], stays["journal"]) == (
         None, "other host", "b.journal",
     )  # fmt: skip
+
+
+def test_the_reason_of_the_job_is_told_apart_from_what_happens_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
+) -> None:
+    """Its server was away then, and has taken the report now."""
+    away = "nothing listens at http://a:1"
+    results = [
+        Recovered("r1", 0, away),
+        Recovered("r2", 0, away, "known"),
+        Recovered("r3", 0, "killed", "not begun"),
+        Recovered(None, 0, "killed", "not begun"),
+        Recovered("r4", 1, ""),
+    ]
+    monkeypatch.setattr(module, "recover_each", lambda *_, **__: iter(results))
+    assert cli("recover", str(tmp_path)).output.splitlines() == [
+        f"run r1, node 0: sent now; why not before: {away}",
+        f"run r2, node 0: the run had these figures already; why its job did not send them: {away}",
+        "run r3, node 0: its block had not begun: killed",
+        "its block had not begun, and it had no run: killed",
+        "run r4, node 1: sent now",
+    ]

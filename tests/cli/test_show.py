@@ -117,6 +117,7 @@ def test_a_workflow_is_shown_by_its_steps(
     parent = log_run(component="flow")
     tags = {"mlflow.parentRunId": parent}
     log_run({}, component="prepare", tags=tags)
+    assert "  1 step  " in cli("show", parent).output
     log_run({}, component="fit", tags={**tags, "mlflow_perf.depends_on": "prepare"})
     output = cli("show", parent).output
     assert "prepare → fit" in output

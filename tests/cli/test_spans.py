@@ -159,7 +159,7 @@ def test_spans_are_bound(loaded: Any) -> None:
     """`spans bind` binds two types by key or by name."""
     assert (
         loaded("bind", "parsl.monitoring.workflow", "parsl.monitoring.task").stdout
-        == "1 new pairs\n"
+        == "1 new pair\n"
     )
 
 

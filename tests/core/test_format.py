@@ -47,8 +47,10 @@ def test_a_figure_of_any_size_is_short() -> None:
 
 
 def test_a_count_has_its_noun() -> None:
-    """One is singular, all other counts are plural."""
+    """What is shown as 1 is singular, all other counts are plural."""
     assert [format_count(n, "run") for n in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
+    assert [format_count(n, "CPU") for n in (0.5, 1.0, 0.99)] == ["0.5 CPUs", "1 CPU", "1 CPU"]
+    assert [format_count(n, "process") for n in (1, 2)] == ["1 process", "2 processes"]
 
 
 def test_an_estimated_chance_is_never_certain() -> None:

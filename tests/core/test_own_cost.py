@@ -18,9 +18,10 @@ from mlflow_perf.core.own_cost import (
     as_own,
     bring,
     brought_bytes,
+    brought_thread_ids,
     is_brought,
     own_cpu_sec,
-    own_thread_ids,
+    working_thread_ids,
 )
 
 
@@ -39,7 +40,7 @@ def test_only_work_inside_counts_and_nesting_counts_once() -> None:
         burn(0.03)
     burn(0.02)
     assert own_cpu_sec() - before == pytest.approx(0.03, abs=0.01)
-    assert threading.get_native_id() not in own_thread_ids()
+    assert threading.get_native_id() not in working_thread_ids()
 
 
 def test_a_thread_that_still_works_counts_up_to_now() -> None:
@@ -56,11 +57,11 @@ def test_a_thread_that_still_works_counts_up_to_now() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     assert burned.wait(60)
-    assert thread.native_id in own_thread_ids()
+    assert thread.native_id in working_thread_ids()
     assert 0.03 <= own_cpu_sec() - before < 0.06
     seen.set()
     thread.join()
-    assert thread.native_id not in own_thread_ids()
+    assert thread.native_id not in working_thread_ids()
     assert 0.03 <= own_cpu_sec() - before < 0.06
 
 
@@ -91,7 +92,7 @@ def test_a_forked_child_begins_with_none() -> None:
     with as_own():
         pid = os.fork()
         if pid == 0:
-            os._exit(0 if not own_thread_ids() and own_cpu_sec() == 0.0 else 1)
+            os._exit(0 if not working_thread_ids() and own_cpu_sec() == 0.0 else 1)
     assert os.waitpid(pid, 0)[1] == 0
 
 
@@ -144,7 +145,7 @@ def test_a_thread_of_a_library_that_was_loaded_for_us_is_ours(tmp_path: Path) ->
         brought = library.begin(done)
         jobs = threading.Thread(target=done.wait, args=(60,), daemon=True)
         jobs.start()
-    own = own_thread_ids()
+    own = brought_thread_ids()
     done.set()
     assert (brought.native_id in own, jobs.native_id in own) == (True, False)
     assert (is_brought(brought), is_brought(jobs)) == (True, False)
@@ -156,7 +157,7 @@ def test_a_thread_of_the_telemetry_is_ours_whenever_it_began(name: str) -> None:
     done = threading.Event()
     thread = threading.Thread(target=done.wait, args=(60,), name=name, daemon=True)
     thread.start()
-    own = own_thread_ids()
+    own = brought_thread_ids()
     done.set()
     assert (thread.native_id in own) is is_brought(thread) is (name != "my-thread")
 
@@ -170,4 +171,4 @@ def test_a_thread_without_a_number_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(threading._active, -1, _Green())  # type: ignore[attr-defined]
     with bring():
         pass
-    assert all(isinstance(one, int) for one in own_thread_ids())
+    assert all(isinstance(one, int) for one in brought_thread_ids())

@@ -86,6 +86,21 @@ def test_a_shared_function_has_its_callers() -> None:
     assert found == [("fit", 4.0), ("load", 3.0)]
 
 
+def test_a_lambda_of_the_module_is_a_caller_by_its_place() -> None:
+    """The module has many of them; also one that a thread calls has no function around it."""
+    found = _list_callers(
+        ((MAIN, LAMBDA, READ, BURN), 2.0),
+        ((MAIN, LAMBDA._replace(line=32), BURN), 4.0),
+        ((READ, LAMBDA, BURN), 1.0),
+        ((MAIN, BURN), 0.5),
+    )
+    assert found == [
+        ("a lambda at line 32 of train.py", 4.0),
+        ("a lambda at line 31 of train.py", 3.0),
+        ("train.py", 0.5),
+    ]
+
+
 def test_recursion_and_generated_code_have_no_callers() -> None:
     """Who called a function that called itself through another one is not one function."""
     assert _list_callers(((MAIN, LOAD, BURN, FIT, BURN), 1.0)) == []

@@ -233,7 +233,7 @@ def test_recover_says_when_there_is_nothing(tmp_path: Path) -> None:
     assert "Nothing to recover" in CliRunner().invoke(main, ["recover", str(tmp_path)]).output
     (tmp_path / "a.journal").write_text("damaged")
     kept = CliRunner().invoke(main, ["recover", str(tmp_path)])
-    assert "Nothing was sent: 1 journal stays" in kept.output
+    assert "still holds 1 journal." in kept.output
     assert kept.exit_code == 2, "`recover && rm -r` must not delete it"
     wrong = CliRunner().invoke(main, ["recover", str(tmp_path / "no")])
     assert wrong.exit_code == 2

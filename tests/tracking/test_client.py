@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
+import mlflow
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
@@ -91,6 +93,30 @@ def test_the_chosen_experiment_is_created_if_need_be(
     assert experiment.experiment_id == made
     assert provide_experiment(RunHandle(store, experiment_id="7")) == "7"
     assert provide_experiment(RunHandle(store)) is None
+
+
+@pytest.mark.parametrize("by_mlflow", [True, False])
+def test_an_experiment_that_another_job_makes_at_the_same_moment_is_used(
+    store: str, monkeypatch: pytest.MonkeyPatch, by_mlflow: bool
+) -> None:
+    """It came between the look and the creation, which the store then refuses."""
+    monkeypatch.setattr("mlflow.tracking.fluent._active_experiment_id", None)
+    wanted = f"wanted at once {by_mlflow}"
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", wanted)
+    mlflow.set_tracking_uri(store)
+    find, made = MlflowClient.get_experiment_by_name, []
+
+    def find_too_early(client: MlflowClient, name: str) -> Any:
+        found = find(client, name)
+        if found is None:
+            made.append(client.create_experiment(name))
+        return found
+
+    monkeypatch.setattr(MlflowClient, "get_experiment_by_name", find_too_early)
+    if by_mlflow:
+        assert [find_current_experiment(store)] == made
+    else:
+        assert [provide_experiment(RunHandle(store, experiment_name=wanted))] == made
 
 
 def test_a_connection_of_a_thread_of_ours_never_comes_to_the_job(

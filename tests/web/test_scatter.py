@@ -24,7 +24,7 @@ def test_a_sentence_says_whether_one_follows_the_other() -> None:
     view = build_scatter(runs, _field("params.leaves"), _field("auc"))
     assert view.plot is not None
     assert len(view.plot.dots) == 6
-    assert view.summary.startswith("6 of 7 runs have both. auc rises as leaves rises")
+    assert view.summary.startswith("Both are known of 6 of 7 runs. auc rises as leaves rises")
 
 
 def test_texts_have_equal_distances_and_few_kinds_a_shape() -> None:

@@ -106,7 +106,7 @@ def test_a_trend_names_the_run_where_the_level_changed(client: Any, trained: lis
     assert "Baseline 1 min 42 s: +97.1% now." in text
     assert '<span class="tag worse">worse' in text
     same = client.get("/perf/trend?component=fit&param=leaves").text
-    assert "11 runs are left out" in same
+    assert "11 runs left out" in same
     assert "fit" in client.get("/perf/trend").text
 
 

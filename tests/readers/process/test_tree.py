@@ -435,7 +435,7 @@ def test_limits_of_the_jobs_own_are_noted_where_they_are_narrower(
     reader = ProcessTreeReader(
         10, table=table, cpus=frozenset({0, 1}), count_quota=lambda pids: quota
     )
-    monkeypatch.setattr(reader._threads, "list_waiting", lambda: waiting)
+    monkeypatch.setattr(reader._threads, "list_waiting", lambda: set(waiting))
     every = frozenset().union(*waiting.values())
     monkeypatch.setattr(reader._threads, "find_cpus", lambda: every)
     report: dict[str, float] = {}

@@ -124,17 +124,17 @@ def test_processes_that_had_work_are_asked_for_their_cpus(
     record(tmp_path, 12, 1, threads={12: (0, 0)})
     monkeypatch.setattr(table, "find_cpus", find_cpus)
     tree = TreeThreads(table, processes(table, 10, 11, 12))
-    assert tree.list_waiting() == {}
+    assert tree.list_waiting() == set()
     asked.clear()
     record(tmp_path, 10, 1, threads={10: (_SEC, 10 * _SEC)})
     record(tmp_path, 11, 1, threads={11: (_SEC, 9 * _SEC + _SEC // 100)})
     record(tmp_path, 12, 1, threads={12: (_SEC // 1000, _SEC // 1000)})
     tree.update(processes(table, 10, 11, 12))
     assert sorted(asked) == [10, 11]
-    assert tree.list_waiting() == {10: frozenset({10})}
+    assert tree.list_waiting() == {10}
     assert tree.find_cpus() == {10, 11}
     tree.update(processes(table, 10, 11, 12))
-    assert tree.list_waiting() == {}
+    assert tree.list_waiting() == set()
     assert tree.find_cpus() == frozenset()
     table.close()
 

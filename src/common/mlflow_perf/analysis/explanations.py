@@ -14,13 +14,13 @@ from mlflow_perf.analysis.markdown import escape, escape_sentence, format_code
 from mlflow_perf.analysis.metric_text import format_row
 from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
 from mlflow_perf.analysis.step_runs import collect_steps
-from mlflow_perf.core.format import cut_text, format_change
+from mlflow_perf.core.format import cut_text, format_change, format_count
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.model.callers import describe_caller, find_main_caller
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.model.profile import format_share, list_functions
+from mlflow_perf.model.profile import format_share, list_functions, name_function
 from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run
@@ -33,7 +33,10 @@ _FINDINGS_MAX, _PHASES_MAX, _FUNCTIONS_MAX, _ROWS_MAX, _NOTES_MAX = 6, 12, 10, 8
 
 _PRIVATE = r"(?:passw(?:or)?d|token|secret|api[_-]?key|access[_-]?key|credential)s?"
 # No unbounded run of characters comes before the word: a long name would take quadratic time.
-_SECRET = re.compile(rf"(?i)(--[\w-]{{0,40}}{_PRIVATE}\s+|{_PRIVATE}\s*[=:]\s*)[^\s,;)]+")
+# After a colon may stand a plain word, as in a step's name: only what looks like a key is one.
+_SECRET = re.compile(
+    rf"(?i)(--[\w-]{{0,40}}{_PRIVATE}\s+|{_PRIVATE}\s*(?:=|:(?=\s*[^\s,;)]*\d))\s*)[^\s,;)]+"
+)
 _QUERY = re.compile(r"(?<=\w)\?[\w%.-]+=[^\s)]*")
 _PATH = re.compile(
     r"(?:\b(?:file|sqlite):/*|(?<![\w/:.…])(?:~|[A-Za-z]:)?)(?:[/\\][^\s/\\:,;'\"()|]+)+[/\\]?"
@@ -248,7 +251,7 @@ def _rank_functions(node: NodeDocument) -> list[dict[str, Any]]:
     rows = []
     for row in list_functions(node):
         file = str(row.get("file"))
-        name = file if row.get("function") == "<module>" else str(row.get("function"))
+        name = name_function(str(row.get("function")), file, row.get("line"))
         of_own = own.get((name, file), {})
         main_s, cpu_s = (read_number(of_own.get(key)) or 0.0 for key in ("main_s", "cpu_s"))
         caller = find_main_caller(of_own, "main" if main_s else "cpu")
@@ -299,7 +302,7 @@ def _cut(lines: Sequence[str]) -> str:
         rare = [character for character in line if not character.isalpha() or character > "\x7f"]
         left -= (len(line) - len(rare) + 2) // 3 + sum(len(c.encode()) for c in rare) // 2 + 1
         if left < 0:
-            kept.append(f"\n{len(lines) - len(kept)} more lines are left out.")
+            kept.append(f"\n{format_count(len(lines) - len(kept), 'more line')} left out.")
             break
         kept.append(line)
     return "\n".join(kept).strip() + "\n"

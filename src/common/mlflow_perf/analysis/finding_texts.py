@@ -10,7 +10,7 @@ from mlflow_perf.analysis.time_shares import Span, average_demand, summarise_tim
 from mlflow_perf.analysis.usage import Usage
 from mlflow_perf.analysis.wanted_cpus import SERIAL_PEAK, count_wanted_cpus, waits_beside_idle
 from mlflow_perf.core.format import duration as format_duration
-from mlflow_perf.core.format import one_decimal
+from mlflow_perf.core.format import format_count, one_decimal
 
 __all__ = ["SENTENCES", "Facts"]
 
@@ -58,7 +58,7 @@ class Facts:
         usage = self.usage
         if not usage.affinity_cpus:
             return ""
-        return f"{one_decimal(usage.affinity_cpus)} of {one_decimal(usage.cores)} CPUs"
+        return f"{one_decimal(usage.affinity_cpus)} of {format_count(usage.cores, 'CPU')}"
 
     @property
     def wanted_cpus(self) -> int:
@@ -109,13 +109,14 @@ def describe_contended(facts: Facts) -> tuple[str, str]:
     if usage.own_quota:
         text = (
             f"The quota of a control group that the job itself joined, {usage.own_quota:.2g} of "
-            f"{one_decimal(usage.cores)} CPUs, held it back ({one_decimal(usage.used_cores)} used)"
+            f"{format_count(usage.cores, 'CPU')}, held it back "
+            f"({one_decimal(usage.used_cores)} used)"
         )
         return text, "raise that quota or start fewer threads"
     if throttled >= 5:
-        limit = one_decimal(usage.cores)
+        limit = format_count(usage.cores, "CPU")
         text = f"The CPU quota held the job back for {throttled:.0f}% of the time"
-        return f"{text} (limit {limit} CPUs)", "raise the limit or start fewer threads"
+        return f"{text} (limit {limit})", "raise the limit or start fewer threads"
     if stolen >= 50 * facts.totals["contended"]:
         text = f"This machine's host ran others for {stolen:.0f}% of the time in which its CPUs "
         text += f"had work (steal); the job got {facts.used}"
@@ -140,18 +141,19 @@ def describe_contended(facts: Facts) -> tuple[str, str]:
 
 
 def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
-    cores = one_decimal(facts.usage.cores)
+    usage = facts.usage
     threads = (
-        f"{average_demand(facts.spans):.0f} threads"
+        format_count(round(average_demand(facts.spans)), "thread")
         if facts.spans[0].run_delay is not None
         else "more threads"
     )
     if facts.allowed:
         text = f"The job had {threads} to run on {facts.allowed}, which its own affinity allows "
-        text += f"({one_decimal(facts.usage.used_cores)} used)"
-        return text, f"start {one_decimal(facts.usage.affinity_cpus)} at a time, or {_LIFT}"
-    text = f"The job had {threads} to run on {cores} CPUs ({facts.used} used)"
-    return text, f"start {cores} at a time, or ask for more CPUs"
+        text += f"({one_decimal(usage.used_cores)} used)"
+        return text, f"start {one_decimal(usage.affinity_cpus)} at a time, or {_LIFT}"
+    cpus = format_count(usage.cores, "CPU")
+    text = f"The job had {threads} to run on {cpus} ({facts.used} used)"
+    return text, f"start {one_decimal(usage.cores)} at a time, or ask for more CPUs"
 
 
 def describe_waiting(facts: Facts) -> tuple[str, str]:
@@ -191,7 +193,8 @@ def describe_network(facts: Facts) -> tuple[str, str]:
 def describe_memory(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
     if usage["oom_kills"] >= 1:
-        text = f"The kernel killed {usage['oom_kills']:.0f} process(es) for lack of memory "
+        killed = format_count(round(usage["oom_kills"]), "process")
+        text = f"The kernel killed {killed} for lack of memory "
         return f"{text}(peak {usage.mem_pct:.0f}% of what the job may use)", "ask for more memory"
     if usage["mem_stall_pct"] >= 5:
         text = f"The job waited for memory {usage['mem_stall_pct']:.0f}% of the time "

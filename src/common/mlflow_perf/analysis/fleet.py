@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from mlflow_perf.analysis.rightsize import right_size
-from mlflow_perf.core.format import format_for_people
+from mlflow_perf.core.format import duration, format_count, format_for_people
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.tracking.fleet_store import sum_runs
 from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums
@@ -147,7 +147,7 @@ def build_digest(by: str = _DEFAULT_BY, age_sec: float | None = None) -> Digest:
         for row in wasting
     ]
     hours = span_sec / 3600.0
-    length = f"{hours / 24:,.4g} days" if hours >= 48 else f"{hours:,.3g} hours"
+    length = format_count(hours / 24, "day") if hours >= 48 else duration(span_sec)
     length = "seven days" if span_sec == _WEEK_SEC else length
     return Digest(f"The last {length}", by, rows, worse, advice)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlflow_perf.analysis.mann_whitney import calculate_least_p, calculate_p
+from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import SettingError
 
 ALPHA = 0.05
@@ -137,7 +138,7 @@ def judge_change(
             outcome = "noise"
             more = _count_runs_needed(len(old), len(fresh), deviation, found - bound, alpha)
     if more:
-        runs = "1 more new run" if more == 1 else f"{more} more new runs"
+        runs = format_count(more, "more new run")
         how += f" {runs} would tell." if more < _MOST_RUNS else f" Even {runs} may not tell."
     return Judgement(outcome != "failed", how, more, outcome, p)
 

@@ -149,7 +149,7 @@ def choose_machine(size: RightSize, machines: Sequence[Machine]) -> MachineChoic
     gpus = f", {format_count(size.gpus, 'GPU')}" if size.gpus else ""
     wanted = f"{format_count(size.cpus or 1, 'CPU')}, {(size.memory_mb or 0) / _GIB:.3g} GiB{gpus}"
     if not enough:
-        reason = f"None of the {len(machines)} machines has {wanted} to spare."
+        reason = f"None of {format_count(len(machines), 'machine')} has {wanted} to spare."
         return MachineChoice(None, size.nodes, None, reason)
     best = min(enough, key=lambda m: (m.price, m.gpus, m.memory_mb, m.cpus, m.name))
     price = best.price * size.nodes

@@ -18,7 +18,7 @@ from mlflow_perf.analysis.findings import judge_part
 from mlflow_perf.analysis.levels import split_levels
 from mlflow_perf.analysis.time_shares import read_spans
 from mlflow_perf.core.format import duration as format_duration
-from mlflow_perf.core.format import one_decimal, quantity
+from mlflow_perf.core.format import format_count, quantity
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.callers import describe_caller, describe_place
 from mlflow_perf.model.document import NodeDocument
@@ -80,7 +80,7 @@ def describe_phase(phase: Phase) -> str:
     """Return a phase as one sentence."""
     parts = [_LABELS.get(phase.kind, phase.kind)]
     if phase.cpu_cores is not None:
-        parts.append(f"{one_decimal(phase.cpu_cores)} CPUs")
+        parts.append(format_count(phase.cpu_cores, "CPU"))
     if phase.mem_mb is not None:
         parts.append(quantity(phase.mem_mb, "MB"))
     if phase.function and phase.function != phase.name:

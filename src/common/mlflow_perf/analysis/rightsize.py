@@ -247,7 +247,8 @@ class _Peaks:
         """Return from how many of so many given runs the advice is; nothing for one run."""
         left_out = count - len(self.sources)
         without = f"; {left_out} without figures left out" if left_out else ""
-        of_all = f"From {len(self.sources)} runs, the worst of them counts{without}."
+        worst = ", the worst of them counts" if len(self.sources) > 1 else ""
+        of_all = f"From {format_count(len(self.sources), 'run')}{worst}{without}."
         return [of_all] if count > 1 else []
 
     def explain_unfinished(self, learned: LearnedMemory | None) -> list[str]:
@@ -369,7 +370,7 @@ def _advise_memory(
     p_fit = None
     if learned is not None:
         found, wanted, failed_mb = learned.suggestion, learned.wanted_mb, learned.failed_mb
-        runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
+        runs = format_count(found.runs, "run")
         source = f" learned from {runs}" if found.runs else ""
         spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room{source} added"
         if wanted < used:

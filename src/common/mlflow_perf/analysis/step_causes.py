@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mlflow_perf.analysis.usage import ramp
 from mlflow_perf.core.format import duration as format_duration
+from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
 
@@ -202,7 +203,7 @@ def _find_interruptions(loop: _Loop) -> Iterator[StepCause]:
     collecting = loop.sum_share("gc_ms")
     if collecting >= 0.04:
         text = f"Python's garbage collector stopped the loop for {100 * collecting:.0f}% of its "
-        text += f"time ({loop.sum_figure('gc_count'):,.0f} collections)"
+        text += f"time ({format_count(loop.sum_figure('gc_count'), 'collection')})"
         do = "call gc.freeze() before the loop, or collect by hand between epochs"
         yield StepCause("garbage", loop.name, None, None, collecting, text, do)
     steps = sum(record.step.count for record in loop.ranks.values())
@@ -232,7 +233,7 @@ def _find_named_parts(loop: _Loop) -> Iterator[StepCause]:
         count = max(
             (r.parts[part].count for r in loop.ranks.values() if part in r.parts), default=0
         )
-        often = f"{took} ({count:,} times in {loop.count:,} steps)"
+        often = f"{took} ({format_count(count, 'time')} in {format_count(loop.count, 'step')})"
         for cause, names, least, do in _PART_RULES:
             if names.search(part):
                 if share >= least:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mlflow_perf.core.format import join_some
+from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -182,7 +182,8 @@ def find_same_hardware(candidates: Sequence[PerfRun], like: PerfRun) -> list[Per
             found.append(run)
     if not found:
         raise RunNotFoundError(
-            f"None of the {len(candidates)} runs found in history had the hardware of {like.label}."
+            f"None of {format_count(len(candidates), 'run')} found in history had the hardware of "
+            f"{like.label}."
         )
     return found
 

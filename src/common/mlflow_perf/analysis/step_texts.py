@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mlflow_perf.analysis.step_causes import read_loops
-from mlflow_perf.core.format import format_change, number, quantity
+from mlflow_perf.core.format import format_change, format_count, quantity
 from mlflow_perf.tracking.perf_run import PerfRun
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def describe_loop(name: str, ranks: Mapping[int, LoopRecord]) -> str:
     p50, p95 = whole.step.percentiles((50, 95))
     counts = sorted(record.step.count for record in ranks.values())
     is_same = counts[0] == counts[-1]
-    steps = number(counts[0]) if is_same else f"{number(counts[0])} to {number(counts[-1])}"
+    steps = ("" if is_same else f"{counts[0]:,} to ") + format_count(counts[-1], "step")
     of_ranks = f" on each of {len(ranks)} ranks" if len(ranks) > 1 else ""
     shares = whole.divide()
     total = sum(shares.values()) or 1.0
@@ -34,7 +34,7 @@ def describe_loop(name: str, ranks: Mapping[int, LoopRecord]) -> str:
         if value >= 0.005 * total
     )
     return (
-        f"{name}: {steps} steps{of_ranks}, median {quantity(p50, 'ms')}, "
+        f"{name}: {steps}{of_ranks}, median {quantity(p50, 'ms')}, "
         f"95% within {quantity(p95, 'ms')}: {made_of}"
     )
 

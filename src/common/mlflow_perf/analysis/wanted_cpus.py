@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from mlflow_perf.analysis.time_shares import summarise_time
 from mlflow_perf.analysis.usage import Usage
+from mlflow_perf.core.format import format_count
 
 CPU_TOLERANCE = 0.05
 """Cores by which a peak may exceed a whole number and still be rounded down: the kernel counts CPU
@@ -81,7 +82,8 @@ def explain_own_limit(usage: Usage) -> str | None:
     limit = "affinity (taskset, numactl, sched_setaffinity)"
     if usage.own_quota == usage.allowed_cores:
         limit = "control group's quota"
-    return f"its own {limit} allowed it {usage.allowed_cores:.2g} of {usage.cores:g} CPUs"
+    cpus = format_count(usage.cores, "CPU")
+    return f"its own {limit} allowed it {usage.allowed_cores:.2g} of {cpus}"
 
 
 def count_wanted_cpus(usage: Usage) -> int:

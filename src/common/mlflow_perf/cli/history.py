@@ -99,9 +99,8 @@ def _show(history: History) -> None:
         against = f"{say(history.level)} now ({format_change(pinned['change_pct'])})"
         click.echo(f"Baseline, run {pinned['run_id'][:8]}: {say(pinned['value'])}; {against}.")
     if history.left_out:
-        click.echo(
-            f"{history.left_out} runs are left out: other hardware or parameters, or no value."
-        )
+        runs = format_count(history.left_out, "run")
+        click.echo(f"{runs} left out: other hardware or parameters, or no value.")
     marks = {change.run_id: format_change(change.change_pct) for change in history.changes}
     rows = [
         [times[p.run_id], p.run_id[:8], marks.get(p.run_id, ""), say(p.value)]

@@ -52,7 +52,10 @@ def command(
                 workflow,
                 tracking,
                 experiment=experiment,
-                watch=lambda n, count: bar(f"{n:,}/{count:,} tasks", n / max(1, count)),  # noqa: B023 - called within the loop's turn
+                # Called within the loop's turn.
+                watch=lambda n, count: bar(  # noqa: B023
+                    f"{n:,}/{format_count(count, 'task')}", n / max(1, count)
+                ),
             )
         finally:
             bar.close()

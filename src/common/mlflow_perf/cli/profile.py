@@ -10,6 +10,7 @@ from mlflow_perf.analysis.phases import describe_phase, read_phases
 from mlflow_perf.analysis.profile_changes import ProfileChange, compare_profiles, format_seconds
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import duration as format_duration
+from mlflow_perf.core.format import format_count
 from mlflow_perf.core.json_io import read_number, to_json
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.callers import describe_place, find_main_caller
@@ -93,7 +94,7 @@ def _show_node(node: NodeDocument, count: int) -> None:
     )
     of = f" of {processes:g} processes" if processes > 1 else ""
     inexact = "; ±: 95% interval" if read_samples(profile) else ""
-    click.echo(f"{samples:,.0f} samples{of}, {rate_hz:g} a second{inexact}")
+    click.echo(f"{format_count(samples, 'sample')}{of}, {rate_hz:g} a second{inexact}")
     if own := _describe_own(profile):
         click.echo(_tables.wrap(f"CPU time by the job's own functions: {own}"))
     if unmet := _describe_unmet(node):

@@ -12,10 +12,16 @@ from pathlib import Path
 import click
 
 from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.journal_file import find_state_folder
-from mlflow_perf.publish.recovery import recover_each
+from mlflow_perf.publish.recovery import Recovered, recover_each
 
+_DONE = {
+    "sent": "sent now; why not before",
+    "known": "the run had these figures already; why its job did not send them",
+    "not begun": "its block had not begun",
+}
 _UNSENT = 2  # as of every command whose output cannot be written
 
 
@@ -61,20 +67,27 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     for one in recover_each(place, of_any_host=any_host):
         done.append(one)
         if not as_json and one.outcome != "kept":  # a warning has said why
-            what = f"run {one.run_id}, node {one.node}" if one.is_done else f"{one.journal} stays"
-            if one.outcome == "not begun":
-                what = "its block had not begun, and it had no run" if one.run_id is None else what
-            known = " (the run had these figures already)" if one.outcome == "known" else ""
-            click.echo(_tables.clean(f"{what}: {one.cause}{known}"))
+            click.echo(_tables.clean(_describe(one)))
     if as_json:
         # With the journal of a running job nothing is done.
         click.echo(json.dumps([asdict(one) for one in done if one.outcome != "running"]))
     elif not done:
         click.echo(f"Nothing to recover in {place}.")
     elif not any(one.is_done for one in done):
-        stay = "1 journal stays" if len(done) == 1 else f"{len(done)} journals stay"
-        click.echo(f"Nothing was sent: {stay} in {place}.")
+        click.echo(f"Nothing was sent; {place} still holds {format_count(len(done), 'journal')}.")
     if not as_json and any(one.outcome == "other host" for one in done):
         click.echo("If those jobs have ended, send them with: mlflow-perf recover --any-host")
     if any(one.outcome == "kept" for one in done):
         sys.exit(_UNSENT)
+
+
+def _describe(one: Recovered) -> str:
+    """Return what was done with a journal now, told apart from its job's reason to leave it."""
+    if not one.is_done:
+        return f"{one.journal} stays: {one.cause}"
+    what = _DONE[one.outcome]
+    if one.run_id is None:
+        what = f"{what}, and it had no run"
+    else:
+        what = f"run {one.run_id}, node {one.node}: {what}"
+    return f"{what}: {one.cause}" if one.cause else what.partition(";")[0]

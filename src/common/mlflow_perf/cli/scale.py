@@ -15,7 +15,7 @@ from mlflow_perf.analysis.scaling_runs import (
 )
 from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.core.format import duration
+from mlflow_perf.core.format import duration, format_count
 from mlflow_perf.errors import RunNotFoundError, SettingError
 from mlflow_perf.tracking.perf_run import PerfRun
 
@@ -100,6 +100,7 @@ def _show(study: ScalingStudy) -> None:
     _tables.table(
         ["nodes", "measured", "predicted", "in 9 of 10 cases", "node-hours"], rows, right=4
     )
-    click.echo(f"Shortest on {study.fastest} nodes, fewest node-hours on {study.cheapest}.")
+    fastest = format_count(study.fastest, "node")
+    click.echo(f"Shortest on {fastest}, fewest node-hours on {study.cheapest}.")
     if study.scaling.note:
         click.echo(study.scaling.note)

@@ -15,7 +15,7 @@ from mlflow_perf.analysis.step_causes import read_loops
 from mlflow_perf.analysis.step_texts import describe_loop
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.core.format import MISSING, format_for_people
+from mlflow_perf.core.format import MISSING, format_count, format_for_people
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.metrics.names import GROUPS, group_metric, name_metric
@@ -225,13 +225,15 @@ def _show_operations(run: PerfRun) -> None:
     click.echo()
     _tables.table(["operation", *_FIGURES.values()], rows, right=len(_FIGURES))
     if len(names) > _OPERATIONS_MAX:
-        click.echo(f"… and {len(names) - _OPERATIONS_MAX:,} more operations (--json has all)")
+        click.echo(
+            f"… and {format_count(len(names) - _OPERATIONS_MAX, 'more operation')} (--json has all)"
+        )
 
 
 def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
     """Print a workflow's title, the table of its steps, the critical path and the findings."""
     took = _say(workflow.duration_sec)
-    _print_title(workflow.name, run.status, f"{len(workflow.steps)} steps", took)
+    _print_title(workflow.name, run.status, format_count(len(workflow.steps), "step"), took)
     click.echo()
     shares = [add_cpu_shares(read_cpu_share(n.summary) for n in s.nodes) for s in workflow.steps]
     columns = {

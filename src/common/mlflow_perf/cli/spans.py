@@ -15,7 +15,7 @@ from mlflow_perf import spans
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.cli._progress import ProgressBar
 from mlflow_perf.cli._tables import clean, echo_json
-from mlflow_perf.core.format import MISSING, clock_time, format_for_people
+from mlflow_perf.core.format import MISSING, clock_time, format_count, format_for_people
 from mlflow_perf.errors import SettingError
 
 if TYPE_CHECKING:
@@ -78,8 +78,9 @@ def import_(sources: tuple[str, ...], db: str, *, as_json: bool, time_zone: str)
         echo_json([asdict(result) for result in results])
         return
     for result in results:
-        news = f"{result.spans} new spans, {result.events} new events, {result.seconds:.1f} s"
-        outcome = "unchanged" if result.unchanged else news
+        counts = {"new span": result.spans, "new event": result.events}
+        news = ", ".join(format_count(count, noun) for noun, count in counts.items())
+        outcome = "unchanged" if result.unchanged else f"{news}, {result.seconds:.1f} s"
         click.echo(clean(f"{result.source} ({result.importer}): {outcome}"))
         for wording, count in sorted(result.unread.items(), key=lambda item: -item[1]):
             click.echo(clean(f"  not understood: {count} × {wording}"))
@@ -127,9 +128,11 @@ def sequences(root: str, db: str, *, as_json: bool, limit: int | None, percentil
         echo_json(rows)
         return
     total = sum(row["count"] for row in rows)
-    click.echo(f"Sequences of the events of {total} spans of type {root}: {len(rows)}")
+    click.echo(
+        f"Sequences of the events of {format_count(total, 'span')} of type {root}: {len(rows)}"
+    )
     for row in rows[: limit or 3]:
-        click.echo(f"\n{row['count']} spans:")
+        click.echo(f"\n{format_count(row['count'], 'span')}:")
         events = []
         for event in row["events"]:
             times = {name: value for name, value in event.items() if not name.endswith("_type")}
@@ -278,7 +281,7 @@ def graph(db: str, output: str | None, *, as_json: bool) -> None:
 @_db_option
 def bind(left: str, right: str, by: str, db: str) -> None:
     """Mark spans of types LEFT and RIGHT as the same thing where their key or name agrees."""
-    click.echo(f"{spans.bind(db, left, right, by=by)} new pairs")
+    click.echo(format_count(spans.bind(db, left, right, by=by), "new pair"))
 
 
 @command.command()

@@ -192,9 +192,12 @@ def format_chance(chance: float) -> str:
     return "over 99%" if chance > 0.99 else f"{math.floor(100 * chance)}%"
 
 
-def format_count(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 run`, `1,200 runs`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def format_count(count: float, noun: str) -> str:
+    """Return a number with its noun: `1 run`, `1,200 runs`, `1.5 CPUs`, `2 processes`."""
+    shown = one_decimal(count)
+    if shown == "1":
+        return f"1 {noun}"
+    return f"{shown} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def join_some(names: Iterable[object], most: int = 5, *, separator: str = ", ") -> str:

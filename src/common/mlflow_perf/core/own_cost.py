@@ -146,11 +146,6 @@ def is_unused(module: str) -> bool:
     return _imports.is_unused(module)
 
 
-def own_thread_ids() -> set[int]:
-    """Return the native ids of the threads that work for mlflow-perf now, or came with MLflow."""
-    return working_thread_ids() | brought_thread_ids()
-
-
 def working_thread_ids() -> set[int]:
     """Return the native ids of the threads that work for mlflow-perf now."""
     return set(_began)

@@ -24,7 +24,7 @@ MAIN_THREAD, OTHER_THREADS, CHILD_PROCESSES = "main thread", "other threads", "c
 """The roots of the tree: each stack is below one of them."""
 
 _LONGEST_SEC = 1e12  # more is no time of a job, and its sums might be infinite
-_NAMELESS = ("<genexpr>", "<lambda>")
+_MODULE, _LAMBDA, _GENERATOR = "<module>", "<lambda>", "<genexpr>"
 _MOST_CALLERS = 8
 
 
@@ -89,6 +89,13 @@ def list_functions(node: NodeDocument, part: str = "functions") -> list[dict[str
     profile = node.extra.get("profile")
     rows = profile.get(part) if isinstance(profile, dict) else None
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def name_function(name: str, file: str, line: Any) -> str:
+    """Return a name for people: of a module its file, and of a lambda its place."""
+    if name == _LAMBDA:
+        return f"a lambda at line {line} of {file}"
+    return file if name == _MODULE else name
 
 
 def read_samples(profile: Any) -> dict[str, float]:
@@ -265,7 +272,7 @@ class Profile:
         """
         rows: list[dict[str, Any]] = [
             {
-                "function": function.file if function.name == "<module>" else function.name,
+                "function": name_function(function.name, function.file, function.line),
                 "file": function.file,
                 "main_s": round(main / self.main_threads, 3),
                 "wall_s": round(wall, 3),
@@ -345,14 +352,20 @@ def _find_own(path: Sequence[Function]) -> tuple[Function | None, Function | Non
         path: The functions from the innermost to the outermost.
     """
     named = [function for function in path if function.file]
+    ours = [one for one in named if not (one.is_library or one.name == _GENERATOR)]
     # A lambda or a generator expression is part of the function that has it.
-    ours = [one for one in named if not (one.is_library or one.name in _NAMELESS)]
-    if not ours:
+    own = next((one for one in ours if one.name != _LAMBDA), None)
+    if own is None:
         return (named[0] if named else None), None
-    own, *outer = ours
+    outer = ours[ours.index(own) + 1 :]
     if own in outer or own.file.startswith("<"):
         return own, None
-    return own, next((one for one in outer if not one.file.startswith("<")), None)
+    callers = [one for one in outer if not one.file.startswith("<")]
+    caller = next((one for one in callers if one.name != _LAMBDA), None)
+    # The module, or a cell, may have many lambdas: each is a caller of its own.
+    if callers and (caller is None or caller.name in (_MODULE, caller.file)):
+        caller = callers[0]
+    return own, caller
 
 
 def _sort_by_time(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
+from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import EnvironmentSpec, Graph
 from mlflow_perf.pipelines.sources import find_cache_folder
@@ -203,7 +204,8 @@ def _make_once(
         with (cache / f"{key}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / ".made").exists():
-                say(f"making the environment of {spec.name}: {len(spec.requirements)} packages")
+                packages = format_count(len(spec.requirements), "package")
+                say(f"making the environment of {spec.name}: {packages}")
                 began = time.monotonic()
                 _make(spec, python, folder)
                 (folder / ".made").touch()

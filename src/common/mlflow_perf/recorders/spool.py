@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.descriptors import OwnMap
+from mlflow_perf.core.format import format_count
 from mlflow_perf.core.originals import open_file, os, time
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
@@ -262,8 +263,8 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
             damaged.append((path.name, error))
     if damaged:
         _logger.warning(
-            "%d file(s) in %s cannot be read and are left out of the report: %s: %s",
-            len(damaged), folder, *damaged[0],
+            "%s in %s cannot be read; the report is without what was recorded there: %s: %s",
+            format_count(len(damaged), "file"), folder, *damaged[0],
         )  # fmt: skip
 
 

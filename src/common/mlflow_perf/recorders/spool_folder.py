@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from mlflow_perf.core.format import format_count
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.node.place import Node
@@ -145,8 +146,8 @@ class SpoolFolder:
             time.sleep(_POLL_SEC)
         if left:
             _log.warning(
-                "%d other ranks of this node have not ended yet: operations that they recorded "
-                "last may be missing.", left,
+                "%s of this node had not ended yet: operations recorded there last may be missing.",
+                format_count(left, "other rank"),
             )  # fmt: skip
 
     def _is_rank_missing(self) -> bool:

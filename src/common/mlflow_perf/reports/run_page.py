@@ -13,7 +13,7 @@ from typing import Any
 
 from mlflow_perf.analysis.findings import Finding, findings_of, merge_findings
 from mlflow_perf.analysis.slow_nodes import find_slow_nodes, read_durations
-from mlflow_perf.core.format import clock_time, join_some, quantity
+from mlflow_perf.core.format import clock_time, format_count, join_some, quantity
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.bounds import Bounds
@@ -318,9 +318,9 @@ def _list_notes(reader: _Reader, curves: Curves | None) -> Iterator[str]:
         yield "There are no curves: the nodes sent their figures without reports."
     running = sum(fact["status"] == "RUNNING" for fact in reader.facts)
     if running:
-        yield f"{running} of {count} nodes had not ended: figures so far."
+        yield f"{running} of {format_count(count, 'node')} had not ended: figures so far."
     silent = sum(node is None for node in reader.curves)
     if curves is not None and silent:
-        yield f"{silent} of {count} nodes have no curves."
+        yield f"{silent} of {format_count(count, 'node')} sent no curves."
     if count > FEW_NODES:
         yield _MANY

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import escape
 
 from mlflow_perf.analysis.scaling_runs import ScalingStudy
-from mlflow_perf.core.format import duration
+from mlflow_perf.core.format import duration, format_count
 from mlflow_perf.reports.html import load_templates
 from mlflow_perf.reports.pictures import build_pictures
 
@@ -51,8 +51,9 @@ def draw_scaling(study: ScalingStudy) -> str:
         f'<path d="M0 0V{_HEIGHT}H{_WIDTH}" fill="none" stroke="#999"/>'
         f'<text x="-6" y="10" text-anchor="end">{escape(duration(top))}</text>'
         f'<text x="-6" y="{_HEIGHT}" text-anchor="end">0</text>'
-        f'<text x="0" y="{_HEIGHT + 18}">{low:g} nodes</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT + 18}" text-anchor="end">{high:g} nodes</text>'
+        f'<text x="0" y="{_HEIGHT + 18}">{format_count(low, "node")}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT + 18}" text-anchor="end">'
+        f"{format_count(high, 'node')}</text>"
         f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 40}" text-anchor="middle">'
         f"{escape(said)}</text></svg>"
     )

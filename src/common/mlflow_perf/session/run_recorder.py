@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.format import format_count
 from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
 from mlflow_perf.core.own_cost import as_own, bring
 from mlflow_perf.core.safe_log import get_logger
@@ -310,9 +311,8 @@ class RunRecorder:
             self._deleted.popitem()[1].discard()
         self._queue.drain(min(limit_sec, self._patience.left_sec()))
         if self._silent_runs and not self._settings.quiet:
-            write_line(
-                f"mlflow-perf: {self._name!a} | {self._silent_runs} more runs, each below a second"
-            )
+            runs = format_count(self._silent_runs, "more run")
+            write_line(f"mlflow-perf: {self._name!a} | {runs}, each below a second")
         self._silent_runs = 0
         self._queue.close()
         with self._lock:

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.own_cost import as_own
@@ -278,11 +278,29 @@ def provide_experiment(run: RunHandle) -> str | None:
     """
     if run.experiment_id is not None or run.experiment_name is None:
         return run.experiment_id
-    client = open_client(run.tracking_uri)
-    found = client.get_experiment_by_name(run.experiment_name)
-    if found is not None:
-        return str(found.experiment_id)
-    return str(client.create_experiment(run.experiment_name))
+    client, name = open_client(run.tracking_uri), run.experiment_name
+
+    def provide() -> str:
+        found = client.get_experiment_by_name(name)
+        return str(client.create_experiment(name) if found is None else found.experiment_id)
+
+    return _provide_once(provide)
+
+
+def _provide_once(provide: Callable[[], str]) -> str:
+    """Return the experiment that a function finds or else creates, also if another job does so now.
+
+    Raises:
+        Exception: Whatever the function raises, but not that the experiment exists by now.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return provide()
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+        return provide()  # unless it was deleted, it is found now
 
 
 def find_current_experiment(tracking_uri: str | None) -> str:
@@ -294,7 +312,7 @@ def find_current_experiment(tracking_uri: str | None) -> str:
             # Not public, but the only way to what `set_experiment` and the platform chose.
             from mlflow.tracking.fluent import _get_experiment_id
 
-            return str(_get_experiment_id())
+            return _provide_once(lambda: str(_get_experiment_id()))
     if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
         return experiment_id
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME")

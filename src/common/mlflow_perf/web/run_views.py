@@ -10,7 +10,7 @@ from flask import Response, request
 from mlflow_perf.analysis.compare import compare as compare_runs
 from mlflow_perf.analysis.step_runs import StepRuns, collect_steps
 from mlflow_perf.analysis.workflow import build_workflow
-from mlflow_perf.core.format import clock_time
+from mlflow_perf.core.format import clock_time, format_count
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports import html
@@ -58,7 +58,8 @@ def run(access: Access) -> Response:
         report.notes.insert(0, explain_deleted(run_id))
     report.notes += access.unread[:_MOST_UNREAD]
     if len(access.unread) > _MOST_UNREAD:
-        report.notes.append(f"{len(access.unread) - _MOST_UNREAD} more documents are left out.")
+        more = format_count(len(access.unread) - _MOST_UNREAD, "more document")
+        report.notes.append(f"{more} left out.")
     if is_silent:
         report.notes.append(_NO_FIGURES_YET)
     if is_live:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlflow_perf.core.format import quantity
+from mlflow_perf.core.format import format_count, quantity
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.fields import Field, read_number
 from mlflow_perf.web.plots import Dot, Plot, Scale, Tick
@@ -67,7 +67,8 @@ def build_scatter(
             text = quantity(figure, across.unit)
         title = f"{run.name}: {across.label} {text[:_TITLE]}, {up.label} {quantity(value, up.unit)}"
         dots.append(Dot(left, scale.place(value), title, str(run.run_id), kind))
-    summary = f"{len(shown)} of {len(runs)} runs have both. {_relate(shown, across, up, values)}"
+    known = f"{len(shown)} of {format_count(len(runs), 'run')}"
+    summary = f"Both are known of {known}. {_relate(shown, across, up, values)}"
     plot = Plot(ticks, scale.mark(up.unit), dots, across=across.label, up=up.label)
     return Scatter(plot, kinds if by is not None else [], summary.strip())
 

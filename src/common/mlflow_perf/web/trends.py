@@ -101,9 +101,8 @@ def build_trend(
         summary += f" Baseline {_say(metric, pinned['value'])}: {change} now."
     left_out = ""
     if history.left_out:
-        left_out = (
-            f"{history.left_out} runs are left out: other hardware or parameters, or no value."
-        )
+        rest = format_count(history.left_out, "run")
+        left_out = f"{rest} left out: other hardware or parameters, or no value."
     newest = [
         (p.run_id, clock_time(p.time)[:16], _say(metric, p.value), p == history.baseline)
         for p in reversed(history.points[-_NEWEST:])

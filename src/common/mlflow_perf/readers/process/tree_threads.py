@@ -132,9 +132,9 @@ class TreeThreads:
                 looked.cpus, looked.lacks_cpu = frozenset(), False
         self._budget_sec -= self._cpu_clock() - begin
 
-    def list_waiting(self) -> dict[int, frozenset[int]]:
-        """Return PID → the CPUs that the process may use, of those that waited for one lately."""
-        return {pid: looked.cpus for pid, looked in self._looked.items() if looked.lacks_cpu}
+    def list_waiting(self) -> set[int]:
+        """Return the PIDs of the processes that waited for a CPU lately."""
+        return {pid for pid, looked in self._looked.items() if looked.lacks_cpu}
 
     def find_cpus(self) -> frozenset[int]:
         """Return all CPUs on which threads may run that waited or computed lately."""

@@ -101,7 +101,7 @@ const draw = keep => {
     else if (matches(node)) { hits.add(node); found += total[node]; }
   }
   const what = by.value === "1" ? "CPU time" : "thread time";
-  said.textContent = !whole ? `No ${what} in this part.` : find.value ? `“${find.value}” is in ${exactly(found / whole)} of ${seconds(whole)} of ${what}.` : `${seconds(whole)} of ${what}${data.samples ? `, ${data.samples} samples of the run` : ""}${samples ? "; ±: 95% interval" : ""}.`;
+  said.textContent = !whole ? `No ${what} in this part.` : find.value ? `“${find.value}” is in ${exactly(found / whole)} of ${seconds(whole)} of ${what}.` : `${seconds(whole)} of ${what}${data.samples ? `, ${data.samples === 1 ? "1 sample" : `${data.samples} samples`} of the run` : ""}${samples ? "; ±: 95% interval" : ""}.`;
 };
 
 /* A function on a stack several times counts once in its total. */

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlflow_perf.core.extras import needing
+from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.analyses.state_curves import States
 from mlflow_perf.spans.database.event_arrays import Row
@@ -82,7 +83,7 @@ def plot_times(rows: Sequence[Row], title: str) -> Figure:
     density.imshow(table.T, cmap="viridis", origin="lower", aspect="auto", extent=extent)
     density.set(xlabel="start, seconds since the first", ylabel="seconds taken", title="density")
 
-    figure.suptitle(f"{title} ({len(rows):,} spans)")
+    figure.suptitle(f"{title} ({format_count(len(rows), 'span')})")
     return figure
 
 
