@@ -25,8 +25,14 @@ from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import making_alone
-from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, gathering_notes, tag_reporting
-from mlflow_perf.tracking.run_handle import PARENT_VARIABLE, RunHandle
+from mlflow_perf.tracking.reporting_notes import (
+    REPORTING_TAG,
+    count_apart,
+    gathering_notes,
+    note_apart,
+    tag_reporting,
+)
+from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE, RunHandle
 
 if TYPE_CHECKING:
     from mlflow_perf.analysis.workflow import Workflow
@@ -58,7 +64,13 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         raise click.BadParameter("must be a text that is not empty", param_hint="NAME")
     prepare_command(argv)
     settings = Settings.load()
+    given = dict(os.environ)
     group = _begin(name, settings)
+    # MLflow's import adds variables of its own, as for its telemetry.
+    os.environ.clear()
+    os.environ.update(given)
+    if group.delivery.run.run_id is not None:
+        _name_parent(group.delivery.run)
     with gathering_notes() as notes:
         child = HeldChild(argv)
         child.release()
@@ -66,6 +78,7 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
         child.reap()
         group.delivery.tags |= tag_reporting(notes)
+        group.apart = count_apart(notes)
     with contextlib.suppress(KeyboardInterrupt):
         child.allow_interrupt()
         _finish(group, end, settings)
@@ -81,16 +94,18 @@ class _Group:
         journal: Ends the run where this process cannot.
         creation: The creation of the run.
         began: Unix and monotonic time at which the run was created.
+        apart: How many steps reported to another store.
     """
 
     delivery: Delivery
     journal: Journal
     creation: MlflowCall[None] | None = None
     began: tuple[float, float] = (0.0, 0.0)
+    apart: int = 0
 
 
 def _begin(name: str, settings: Settings) -> _Group:
-    """Start the parent run and name it to all that the command starts; none without a server."""
+    """Start the parent run; none without a server."""
     uri = find_tracking_uri()
     run = RunHandle(tracking_uri=uri)
     group = _Group(*open_group_journal(name, run, find_state_folder(settings.dir)))
@@ -109,6 +124,8 @@ def _begin(name: str, settings: Settings) -> _Group:
         group.began = (made.start_time / 1000, time.monotonic())
         if not claim.adopt(made.run_id, own=True, experiment_id=place):
             client.discard_run(made.run_id, tracking_uri=uri)
+        if run.parent_id and not client.has_parent(run.parent_id, tracking_uri=uri):
+            note_apart(made.run_id)
 
     try:
         # A store of this machine may have to be made first.
@@ -121,14 +138,18 @@ def _begin(name: str, settings: Settings) -> _Group:
         if run.run_id is None:
             _log.warning("The command runs without a group: %s", first_line(error) or repr(error))
             return group
-    assert run.run_id is not None
     group.journal.note_run()
+    return group
+
+
+def _name_parent(run: RunHandle) -> None:
+    """Name the parent run to all that the command starts."""
+    assert run.run_id is not None
     # Not the experiment: MLflow refuses its id beside a name that a step chooses, or in its store.
-    os.environ["MLFLOW_TRACKING_URI"] = uri
+    os.environ["MLFLOW_TRACKING_URI"] = os.environ[PARENT_STORE_VARIABLE] = run.tracking_uri
     os.environ[PARENT_VARIABLE] = run.run_id
     # A run that the command was to report to is not the run of each of its steps.
     os.environ.pop("MLFLOW_RUN_ID", None)
-    return group
 
 
 def describe(workflow: Workflow) -> str:
@@ -184,4 +205,7 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
         return
     journal.remove()
     if not settings.quiet:
+        if group.apart:
+            count = format_count(group.apart, "step")
+            click.echo(f"mlflow-perf: {count} reported to another store", err=True)
         click.echo(f"mlflow-perf: {said} | mlflow-perf report {run_id}", err=True)
