@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -236,6 +237,28 @@ def test_a_group_that_cannot_be_ended_is_kept_for_recover(
     assert one.run_id is not None
     run = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(one.run_id)
     assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("FAILED", "exit code 3")
+
+
+@pytest.mark.e2e
+def test_a_kept_report_is_named_and_renews_the_workflow_when_it_comes(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report of an ended group is that of all its steps once `recover` has sent the rest."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    held = RUN.replace(" run ", " run --hold ")
+    steps = f"{RUN} whole -- sleep 0.3; {held} late -- sleep 0.6"
+    done = _group("late", "--", "sh", "-c", steps, folder=tmp_path)
+    *_, kept, last = done.stderr.splitlines()
+    assert kept == f"mlflow-perf: the report of 1 step is kept | mlflow-perf recover {tmp_path}"
+    parent = last.split()[-1]
+    before = get_run(parent).metrics["run_cpu_hours"]
+    sent = list(recover(tmp_path))
+    assert [one.outcome for one in sent] == ["sent"]
+    assert get_run(parent).metrics["run_cpu_hours"] > before
+    local = client.download_artifacts(parent, "perf/workflow.json", str(tmp_path))
+    flow = json.loads(Path(local).read_text(encoding="utf-8"))
+    assert [len(step["nodes"]) for step in flow["steps"]] == [1, 1]
 
 
 @pytest.mark.parametrize(

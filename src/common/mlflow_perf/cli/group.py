@@ -17,7 +17,7 @@ from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import MlflowPerfError
-from mlflow_perf.publish.group_journal import open_group_journal
+from mlflow_perf.publish.group_journal import count_unsent_steps, open_group_journal
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.session.command import judge_end
 from mlflow_perf.session.held_child import HeldChild
@@ -184,15 +184,17 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     ended = started + document.duration_sec
     document.extra |= {"cause": end.cause} if end.cause else {}
     journal.secure(group.delivery)
+    folder = journal.path.parent
+    unsent = count_unsent_steps(run_id, folder)
 
     def finish() -> str:
         tracking.end(run_id, end.status, tags=tags, ended=ended)
         with contextlib.suppress(MlflowPerfError):
             name_all_steps_experiments(run_id, since_ms=int(1000 * started))
         workflow, _ = log_workflow(run_id, tracking)
-        if workflow is None:
+        if workflow is None and not unsent:
             return "no step reported: start steps with `mlflow-perf run`, or use report() in them"
-        return describe(workflow)
+        return "no step" if workflow is None else describe(workflow)
 
     try:
         said = MlflowCall(finish, name="end-group").result(settings.exit_timeout)
@@ -200,7 +202,7 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     except Exception as error:  # noqa: BLE001
         why = first_line(error) or repr(error)
         kept = journal.keep(group.delivery, unsent=f"its report was not sent: {why}")
-        then = f" It is kept; send it with: mlflow-perf recover {journal.path.parent}"
+        then = f" It is kept; send it with: mlflow-perf recover {folder}"
         _log.warning("The group's report could not be made: %s%s", why, then if kept else "")
         return
     journal.remove()
@@ -208,4 +210,7 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
         if group.apart:
             count = format_count(group.apart, "step")
             click.echo(f"mlflow-perf: {count} reported to another store", err=True)
+        if unsent:
+            count, then = format_count(unsent, "step"), f"mlflow-perf recover {folder}"
+            click.echo(f"mlflow-perf: the report of {count} is kept | {then}", err=True)
         click.echo(f"mlflow-perf: {said} | mlflow-perf report {run_id}", err=True)
