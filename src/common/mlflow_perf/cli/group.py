@@ -15,7 +15,7 @@ from mlflow_perf.cli import _options
 from mlflow_perf.cli._wrapped import leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
-from mlflow_perf.core.uris import first_line
+from mlflow_perf.core.uris import first_line, reason_of
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.publish.group_journal import count_unsent_steps, open_group_journal
 from mlflow_perf.publish.journal_file import find_state_folder
@@ -200,10 +200,12 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
         said = MlflowCall(finish, name="end-group").result(settings.exit_timeout)
     # The edge to MLflow, as above: the command's own exit code is what counts.
     except Exception as error:  # noqa: BLE001
-        why = first_line(error) or repr(error)
+        why = reason_of(error)
         kept = journal.keep(group.delivery, unsent=f"its report was not sent: {why}")
         then = f" It is kept; send it with: mlflow-perf recover {folder}"
-        _log.warning("The group's report could not be made: %s%s", why, then if kept else "")
+        _log.warning(
+            "The group's report could not be made: %s.%s", why.rstrip("."), then if kept else ""
+        )
         return
     journal.remove()
     if not settings.quiet:
