@@ -259,6 +259,10 @@ def test_a_kept_report_is_named_and_renews_the_workflow_when_it_comes(
     local = client.download_artifacts(parent, "perf/workflow.json", str(tmp_path))
     flow = json.loads(Path(local).read_text(encoding="utf-8"))
     assert [len(step["nodes"]) for step in flow["steps"]] == [1, 1]
+    assert client.get_run(parent).data.tags["mlflow_perf.step_count"] == "2"
+    client.delete_run(str(sent[0].run_id))
+    shown = subprocess.check_output([*GROUP[:-1], "show", parent], text=True)
+    assert "1 of 2 steps cannot be read" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(

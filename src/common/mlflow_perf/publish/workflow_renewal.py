@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mlflow_perf.core.format import format_count
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import reason_of
 from mlflow_perf.errors import RunNotFoundError
@@ -11,6 +12,7 @@ from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.client import is_current, open_run
 from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.search import find_children
 
 _MOST_GROUPS = 100  # tags that anybody can write may make a circle of runs
 
@@ -38,10 +40,12 @@ def renew_workflows(sent: Iterable[tuple[str, str]]) -> None:
             if not parent.is_group or parent.status == "RUNNING":
                 continue
             waiting.append((uri, parent_id))
-            if is_current(uri):  # everything that reads the steps asks that store
-                log_workflow(parent_id, Tracking(Place(uri)))
-            else:
+            if not is_current(uri):  # everything that reads the steps asks that store
                 _say(parent_id, "MLFLOW_TRACKING_URI names another store")
+            elif unread := parent.count_unread_steps(len(find_children(parent, documents=False))):
+                _say(parent_id, f"{format_count(unread, 'step')} of it cannot be read")
+            else:
+                log_workflow(parent_id, Tracking(Place(uri)))
         except RunNotFoundError:  # deleted meanwhile, or a parent that is not in this store
             continue
         # The edge to MLflow: the steps have their reports, which count more.

@@ -17,13 +17,7 @@ from urllib.parse import urlparse
 
 from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.core.format import clean_folder_name
-from mlflow_perf.core.uris import (
-    find_local_database,
-    first_line,
-    is_refused,
-    reason_of,
-    redact_password,
-)
+from mlflow_perf.core.uris import find_local_database, first_line, is_refused, redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.notices import tell
@@ -347,8 +341,7 @@ def _download_documents(client: MlflowClient, run_id: str, target: Path) -> Path
         with futures.ThreadPoolExecutor(_THREADS) as pool:
             files = list(pool.map(lambda name: fetch_file(client, run_id, name, target), names))
     except (MlflowException, OSError) as error:
-        why = f"The artifacts of the run {run_id!r} cannot be read: {reason_of(error)}"
-        raise RunNotFoundError(why) from error
+        raise RunNotFoundError(explain_failure(f"The folder {run_id}/artifacts", error)) from error
     return files[0].parent if files else None  # the first component's come first
 
 
