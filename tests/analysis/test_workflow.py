@@ -31,6 +31,17 @@ def test_the_critical_path_follows_what_each_step_waited_for() -> None:
     assert workflow.duration_sec == 60.0
 
 
+@pytest.mark.parametrize(("count", "unread"), [("3", "1 of 3 steps"), ("2", ""), ("many", "")])
+def test_steps_that_cannot_be_read_are_named(count: str, unread: str) -> None:
+    """Whoever may read only some of a workflow's experiments sees that others exist."""
+    parent = replace(PARENT, tags={**PARENT.tags, "mlflow_perf.step_count": count})
+    workflow = build_workflow(parent, [step("a", 100, 110), step("b", 110, 120)])
+    assert workflow is not None
+    said = [one for one in workflow.findings if "cannot be read" in one]
+    assert len(said) == bool(unread)
+    assert all(one.startswith(unread) for one in said)
+
+
 def test_without_noted_dependencies_the_order_of_time_counts() -> None:
     """A step counts as waiting for the step that ended last before it began."""
     workflow = built(step("a", 100, 120), step("b", 100, 110), step("c", 120.2, 160))

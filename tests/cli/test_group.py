@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -119,6 +120,62 @@ def test_steps_choose_their_experiments_as_without_a_group(
     assert "prep → train" in done.stderr
 
 
+APART = """
+import mlflow, sys
+mlflow.set_tracking_uri(sys.argv[1])
+with mlflow.start_run(run_name="train"):
+    pass
+"""
+
+
+@pytest.mark.e2e
+def test_a_step_in_another_store_gets_no_parent_and_is_counted(
+    client: MlflowClient, store: str, tmp_path: Path
+) -> None:
+    """Its parent is in no store but the group's; that holds for runs of MLflow and for ours."""
+    client.search_experiments()  # makes the store
+    (tmp_path / "step.py").write_text(APART)
+    shutil.copy(store.removeprefix("sqlite:///"), tmp_path / "b.db")
+    other = f"sqlite:///{tmp_path}/b.db"
+    step = f"{sys.executable} step.py {other}"
+    steps = f"{step}\n{RUN} w -- {step}\nMLFLOW_TRACKING_URI={other} {RUN} x -- true"
+    steps += f"\n{RUN} here -- true"
+    done = _group("two stores", "--", "sh", "-ec", steps, folder=tmp_path)
+    *_, apart, last = done.stderr.splitlines()
+    assert apart == "mlflow-perf: 3 steps reported to another store"
+    assert "1 step in" in last
+    elsewhere = MlflowClient(other)
+    places = [one.experiment_id for one in elsewhere.search_experiments()]
+    parent = f"tags.`mlflow.parentRunId` = '{last.split()[-1]}'"
+    assert not elsewhere.search_runs(places, parent)
+
+
+@pytest.mark.e2e
+def test_a_store_with_another_address_is_the_same_store(
+    client: MlflowClient, store: str, tmp_path: Path
+) -> None:
+    """The store is asked for the parent where the group's address of it is another one."""
+    client.search_experiments()
+    (tmp_path / "same.db").symlink_to(store.removeprefix("sqlite:///"))
+    other = f"MLFLOW_TRACKING_URI=sqlite:///{tmp_path}/same.db"
+    done = _group("g", "--", "sh", "-c", f"{other} {RUN} s -- true", folder=tmp_path)
+    assert "another store" not in done.stderr
+    assert "1 step in" in done.stderr
+
+
+@pytest.mark.e2e
+def test_the_command_has_the_environment_of_its_caller(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the group's own variables are added: none that MLflow sets for its own process."""
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY")
+    show = "import os; print(*sorted(os.environ), sep='\\n')"
+    argv = [sys.executable, "-S", "-c", show]
+    before = subprocess.check_output(argv, text=True).split()
+    added = set(_group("g", "--", *argv, folder=tmp_path).stdout.split()) - set(before)
+    assert added == {f"MLFLOW_PERF_{n}" for n in ("PARENT", "PARENT_STORE", "GROUP_NOTES")}
+
+
 def test_the_closing_line_counts_the_steps_and_those_that_failed() -> None:
     """One step is "1 step"; a failed one is named, as the exit code may not say it."""
     ended = [SimpleNamespace(name=n, status=s) for n, s in (("a", "FINISHED"), ("b", "FAILED"))]
@@ -180,6 +237,32 @@ def test_a_group_that_cannot_be_ended_is_kept_for_recover(
     assert one.run_id is not None
     run = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(one.run_id)
     assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("FAILED", "exit code 3")
+
+
+@pytest.mark.e2e
+def test_a_kept_report_is_named_and_renews_the_workflow_when_it_comes(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report of an ended group is that of all its steps once `recover` has sent the rest."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    held = RUN.replace(" run ", " run --hold ")
+    steps = f"{RUN} whole -- sleep 0.3; {held} late -- sleep 0.6"
+    done = _group("late", "--", "sh", "-c", steps, folder=tmp_path)
+    *_, kept, last = done.stderr.splitlines()
+    assert kept == f"mlflow-perf: the report of 1 step is kept | mlflow-perf recover {tmp_path}"
+    parent = last.split()[-1]
+    before = get_run(parent).metrics["run_cpu_hours"]
+    sent = list(recover(tmp_path))
+    assert [one.outcome for one in sent] == ["sent"]
+    assert get_run(parent).metrics["run_cpu_hours"] > before
+    local = client.download_artifacts(parent, "perf/workflow.json", str(tmp_path))
+    flow = json.loads(Path(local).read_text(encoding="utf-8"))
+    assert [len(step["nodes"]) for step in flow["steps"]] == [1, 1]
+    assert client.get_run(parent).data.tags["mlflow_perf.step_count"] == "2"
+    client.delete_run(str(sent[0].run_id))
+    shown = subprocess.check_output([*GROUP[:-1], "show", parent], text=True)
+    assert "1 of 2 steps cannot be read" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Delivery]:
         return "a run"
 
     monkeypatch.setattr(mlflow_perf.publish.recovery, "write_node", write)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "renew_workflows", list)
     return deliveries
 
 
@@ -238,6 +239,7 @@ def test_a_server_that_hangs_is_asked_once(
         return "a run"
 
     monkeypatch.setattr(mlflow_perf.publish.recovery, "write_node", write)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "renew_workflows", list)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda uri: False)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "is_refused", lambda uri: False)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "is_known", lambda delivery: False)

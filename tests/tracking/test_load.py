@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from tests.tracking.samples import NODE, document, log_run
 
 from mlflow_perf.core.uris import redact_password
@@ -238,3 +239,19 @@ def test_documents_are_read_one_by_one(tmp_path: Path) -> None:
     assert [list(next(documents).nodes) for _ in range(2)] == [[0], [1]]
     with pytest.raises(DocumentError, match=r"node-2\.json: This is not a JSON document"):
         next(documents)
+
+
+def test_artifacts_that_cannot_be_read_are_named(
+    client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store answers, and has the run: only its artifacts cannot be read."""
+    place = client.create_experiment("far away", "mlflow-artifacts:/far")
+    run_id = client.create_run(place).info.run_id
+
+    def refuse(*_: object) -> None:
+        raise MlflowException("too many 500 error responses")
+
+    monkeypatch.setattr(MlflowClient, "list_artifacts", refuse)
+    why = f"The folder {run_id}/artifacts cannot be read from .*: too many 500 error responses$"
+    with pytest.raises(RunNotFoundError, match=why):
+        load(run_id)

@@ -13,10 +13,12 @@ from mlflow_perf.tracking.reporting_notes import (
     REPORTING_TAG,
     Reporting,
     ReportingNotes,
+    count_apart,
     gathering_notes,
     note_reporting,
     tag_reporting,
 )
+from mlflow_perf.tracking.run_handle import RunHandle
 
 RUN = "0123456789abcdef0123456789abcdef"
 
@@ -29,7 +31,7 @@ def _report(since_sec: float) -> PerfDocument:
 def test_a_step_of_a_group_notes_the_time_around_its_block() -> None:
     """From the start of its process to the block, and from the block's end to now."""
     with gathering_notes() as file:
-        note_reporting(RUN, _report(since_sec=13.0), age_sec=14.0)
+        note_reporting(RunHandle(run_id=RUN), _report(since_sec=13.0), age_sec=14.0)
         tags = tag_reporting(file)
     found = ReportingNotes(tags).find(RUN)
     assert found == pytest.approx((1.0, 3.0), abs=0.2)
@@ -37,18 +39,29 @@ def test_a_step_of_a_group_notes_the_time_around_its_block() -> None:
     assert not file.exists()
 
 
+def test_the_steps_of_another_store_are_counted_once_each() -> None:
+    """Each rank of a step notes it; the times of its report are those of any step."""
+    with gathering_notes() as file:
+        assert count_apart(file) == 0
+        for run in (RUN, RUN, "f" * 32):
+            handle = RunHandle(run_id=run, is_apart=True)
+            note_reporting(handle, _report(since_sec=13.0))
+        assert count_apart(file) == 2
+        assert ReportingNotes(tag_reporting(file)).find(RUN).after_sec > 0
+
+
 def test_without_a_group_or_a_report_nothing_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group that has ended, or that runs on another machine, costs its steps nothing."""
-    note_reporting(RUN, _report(13.0))
+    note_reporting(RunHandle(run_id=RUN), _report(13.0))
     with gathering_notes() as file:
-        note_reporting(None, _report(13.0))
-        note_reporting(RUN, None)
-        note_reporting(RUN, PerfDocument({0: NodeDocument()}))
+        note_reporting(RunHandle(), _report(13.0))
+        note_reporting(RunHandle(run_id=RUN), None)
+        note_reporting(RunHandle(run_id=RUN), PerfDocument({0: NodeDocument()}))
         assert tag_reporting(file) == {}
     monkeypatch.setenv("MLFLOW_PERF_GROUP_NOTES", str(tmp_path / "gone" / "notes"))
-    note_reporting(RUN, _report(13.0))
+    note_reporting(RunHandle(run_id=RUN), _report(13.0))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -57,7 +70,7 @@ def test_a_group_passes_its_notes_on_to_the_group_around_it() -> None:
     before = dict(os.environ)
     with gathering_notes() as outer:
         with gathering_notes():
-            note_reporting(RUN, _report(12.0))
+            note_reporting(RunHandle(run_id=RUN), _report(12.0))
         assert list(tag_reporting(outer)) == [f"{REPORTING_TAG}0"]
     assert dict(os.environ) == before
 

@@ -8,6 +8,7 @@ its top. The class does not inherit from MLflow's: MLflow only calls its two met
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from typing import Any
 
@@ -57,10 +58,26 @@ class NodeRunContext:
             if current is not None and current.own_run and current.is_in_current_store():
                 tags["mlflow.parentRunId"] = current.run_id
             elif parent := os.environ.get("MLFLOW_PERF_PARENT"):
-                tags["mlflow.parentRunId"] = parent
+                tags |= _name_parent(parent)
         except Exception:  # noqa: BLE001 - see above
             return {}
         return tags
+
+
+def _name_parent(parent_id: str) -> dict[str, str]:
+    """Return the tag of a new run's parent; none where that is in another store than MLflow's."""
+    from mlflow_perf.core.own_cost import is_own_work
+    from mlflow_perf.tracking.client import has_parent
+
+    if is_own_work():  # a run of ours, whose store may be another one: it is checked there
+        return {}
+    if has_parent(parent_id):
+        return {"mlflow.parentRunId": parent_id}
+    if not _find_notes():  # else the session above this process reports what it starts
+        from mlflow_perf.tracking.reporting_notes import note_apart
+
+        note_apart(secrets.token_hex(6))
+    return {}
 
 
 def _wants_runs() -> bool:

@@ -103,8 +103,18 @@ def build_workflow(
         steps=marked,
         critical_path=tuple(reversed(path)),
         totals=totals,
-        findings=tuple(list_findings(marked, totals)),
+        findings=(*_explain_unread(parent, len(runs)), *list_findings(marked, totals)),
     )
+
+
+def _explain_unread(parent: PerfRun, read: int) -> list[str]:
+    """Return a sentence on the steps that are in the parent's report and were not read."""
+    unread = parent.count_unread_steps(read)
+    if not unread:
+        return []
+    where = "deleted, or in an experiment that you may not read"
+    rest = "The figures are those of the other steps."
+    return [f"{unread} of {read + unread} steps cannot be read: {where}. {rest}"]
 
 
 def _build_step(name: str, run: PerfRun, now: float) -> Step:

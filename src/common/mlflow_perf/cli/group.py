@@ -15,9 +15,9 @@ from mlflow_perf.cli import _options
 from mlflow_perf.cli._wrapped import leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
-from mlflow_perf.core.uris import first_line
+from mlflow_perf.core.uris import first_line, reason_of
 from mlflow_perf.errors import MlflowPerfError
-from mlflow_perf.publish.group_journal import open_group_journal
+from mlflow_perf.publish.group_journal import count_unsent_steps, open_group_journal
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.session.command import judge_end
 from mlflow_perf.session.held_child import HeldChild
@@ -25,8 +25,14 @@ from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import making_alone
-from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, gathering_notes, tag_reporting
-from mlflow_perf.tracking.run_handle import PARENT_VARIABLE, RunHandle
+from mlflow_perf.tracking.reporting_notes import (
+    REPORTING_TAG,
+    count_apart,
+    gathering_notes,
+    note_apart,
+    tag_reporting,
+)
+from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE, RunHandle
 
 if TYPE_CHECKING:
     from mlflow_perf.analysis.workflow import Workflow
@@ -58,7 +64,13 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         raise click.BadParameter("must be a text that is not empty", param_hint="NAME")
     prepare_command(argv)
     settings = Settings.load()
+    given = dict(os.environ)
     group = _begin(name, settings)
+    # MLflow's import adds variables of its own, as for its telemetry.
+    os.environ.clear()
+    os.environ.update(given)
+    if group.delivery.run.run_id is not None:
+        _name_parent(group.delivery.run)
     with gathering_notes() as notes:
         child = HeldChild(argv)
         child.release()
@@ -66,6 +78,7 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
         child.reap()
         group.delivery.tags |= tag_reporting(notes)
+        group.apart = count_apart(notes)
     with contextlib.suppress(KeyboardInterrupt):
         child.allow_interrupt()
         _finish(group, end, settings)
@@ -81,16 +94,18 @@ class _Group:
         journal: Ends the run where this process cannot.
         creation: The creation of the run.
         began: Unix and monotonic time at which the run was created.
+        apart: How many steps reported to another store.
     """
 
     delivery: Delivery
     journal: Journal
     creation: MlflowCall[None] | None = None
     began: tuple[float, float] = (0.0, 0.0)
+    apart: int = 0
 
 
 def _begin(name: str, settings: Settings) -> _Group:
-    """Start the parent run and name it to all that the command starts; none without a server."""
+    """Start the parent run; none without a server."""
     uri = find_tracking_uri()
     run = RunHandle(tracking_uri=uri)
     group = _Group(*open_group_journal(name, run, find_state_folder(settings.dir)))
@@ -109,6 +124,8 @@ def _begin(name: str, settings: Settings) -> _Group:
         group.began = (made.start_time / 1000, time.monotonic())
         if not claim.adopt(made.run_id, own=True, experiment_id=place):
             client.discard_run(made.run_id, tracking_uri=uri)
+        if run.parent_id and not client.has_parent(run.parent_id, tracking_uri=uri):
+            note_apart(made.run_id)
 
     try:
         # A store of this machine may have to be made first.
@@ -121,14 +138,18 @@ def _begin(name: str, settings: Settings) -> _Group:
         if run.run_id is None:
             _log.warning("The command runs without a group: %s", first_line(error) or repr(error))
             return group
-    assert run.run_id is not None
     group.journal.note_run()
+    return group
+
+
+def _name_parent(run: RunHandle) -> None:
+    """Name the parent run to all that the command starts."""
+    assert run.run_id is not None
     # Not the experiment: MLflow refuses its id beside a name that a step chooses, or in its store.
-    os.environ["MLFLOW_TRACKING_URI"] = uri
+    os.environ["MLFLOW_TRACKING_URI"] = os.environ[PARENT_STORE_VARIABLE] = run.tracking_uri
     os.environ[PARENT_VARIABLE] = run.run_id
     # A run that the command was to report to is not the run of each of its steps.
     os.environ.pop("MLFLOW_RUN_ID", None)
-    return group
 
 
 def describe(workflow: Workflow) -> str:
@@ -163,25 +184,35 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     ended = started + document.duration_sec
     document.extra |= {"cause": end.cause} if end.cause else {}
     journal.secure(group.delivery)
+    folder = journal.path.parent
+    unsent = count_unsent_steps(run_id, folder)
 
     def finish() -> str:
         tracking.end(run_id, end.status, tags=tags, ended=ended)
         with contextlib.suppress(MlflowPerfError):
             name_all_steps_experiments(run_id, since_ms=int(1000 * started))
         workflow, _ = log_workflow(run_id, tracking)
-        if workflow is None:
+        if workflow is None and not unsent:
             return "no step reported: start steps with `mlflow-perf run`, or use report() in them"
-        return describe(workflow)
+        return "no step" if workflow is None else describe(workflow)
 
     try:
         said = MlflowCall(finish, name="end-group").result(settings.exit_timeout)
     # The edge to MLflow, as above: the command's own exit code is what counts.
     except Exception as error:  # noqa: BLE001
-        why = first_line(error) or repr(error)
+        why = reason_of(error)
         kept = journal.keep(group.delivery, unsent=f"its report was not sent: {why}")
-        then = f" It is kept; send it with: mlflow-perf recover {journal.path.parent}"
-        _log.warning("The group's report could not be made: %s%s", why, then if kept else "")
+        then = f" It is kept; send it with: mlflow-perf recover {folder}"
+        _log.warning(
+            "The group's report could not be made: %s.%s", why.rstrip("."), then if kept else ""
+        )
         return
     journal.remove()
     if not settings.quiet:
+        if group.apart:
+            count = format_count(group.apart, "step")
+            click.echo(f"mlflow-perf: {count} reported to another store", err=True)
+        if unsent:
+            count, then = format_count(unsent, "step"), f"mlflow-perf recover {folder}"
+            click.echo(f"mlflow-perf: the report of {count} is kept | {then}", err=True)
         click.echo(f"mlflow-perf: {said} | mlflow-perf report {run_id}", err=True)

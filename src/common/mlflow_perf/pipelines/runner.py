@@ -21,7 +21,9 @@ from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.workflow_writer import Tracking
+from mlflow_perf.tracking.client import has_parent
 from mlflow_perf.tracking.perf_run import PIPELINE_TAG
+from mlflow_perf.tracking.reporting_notes import note_apart
 from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
 
 _T = TypeVar("_T")
@@ -149,10 +151,13 @@ class Runner:
             "mlflow.source.type": "LOCAL",
         }
         params: dict[str, Any] = {k: v for k, v in graph.inputs.items() if v is not None}
-        group = os.environ.get(PARENT_VARIABLE) or None
+        group = os.environ.get(PARENT_VARIABLE, "")
+        is_apart = bool(group) and not has_parent(group, tracking_uri=self.tracking.place.uri)
         run_id = self.tracking.start(
-            experiment, graph.title, parent=group, tags=tags, params=params
+            experiment, graph.title, parent=None if is_apart else group, tags=tags, params=params
         )
+        if is_apart:
+            note_apart(run_id)
         result = Result(run_id, experiment)
         try:
             self.work.mkdir(parents=True, exist_ok=True)

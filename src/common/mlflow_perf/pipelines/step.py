@@ -26,7 +26,7 @@ from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.workflow_writer import Place, Tracking
-from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
+from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE
 
 _KEPT = ("outputs", "logs")
 _log = logging.getLogger("mlflow_perf.pipelines")
@@ -80,7 +80,7 @@ class StepJob:
             "MLFLOW_PERF_DIR": str(self.attempt_folder("journals", attempt)),
             **self.step.environment,
         }
-        for name in ("MLFLOW_RUN_ID", PARENT_VARIABLE):
+        for name in ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE):
             environ.pop(name, None)
         if run_id:
             environ["MLFLOW_RUN_ID"] = run_id

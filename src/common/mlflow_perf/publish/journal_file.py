@@ -9,12 +9,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.originals import os
 from mlflow_perf.core.settings import read_setting
 from mlflow_perf.errors import DocumentError
 
 _MAX_BYTES = 256 << 20
+_HEAD_BYTES = 1 << 20  # longer first lines are not ours
 
 
 def find_state_folder(folder: str | None = None) -> Path:
@@ -92,6 +95,15 @@ def open_journal(path: Path) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def read_head(path: Path) -> dict[str, Any]:
+    """Return the first line of a journal; nothing if it is damaged or gone by now."""
+    with contextlib.suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
+        head = from_json(file.readline(_HEAD_BYTES))
+        if isinstance(head, dict):
+            return head
+    return {}
 
 
 def is_same_file(path: Path, handle: int) -> bool:

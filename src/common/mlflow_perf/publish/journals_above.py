@@ -11,12 +11,10 @@ from typing import Any
 
 import psutil
 
-from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.originals import os
 from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.publish.journal import SUFFIX
-
-_HEAD_BYTES = 1 << 20  # longer first lines are not ours
+from mlflow_perf.publish.journal_file import read_head
 
 
 def is_recorded_above(run_id: str, since: float, folder: Path) -> bool:
@@ -32,7 +30,7 @@ def is_recorded_above(run_id: str, since: float, folder: Path) -> bool:
     with contextlib.suppress(OSError, psutil.Error):
         names = [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
         above = {process.pid for process in psutil.Process().parents()} if names else set()
-        heads = (_read_head(folder / name) for name in names if _find_pid(name) in above)
+        heads = (read_head(folder / name) for name in names if _find_pid(name) in above)
         return any(_is_of_run(head, run_id, since) for head in heads)
     return False
 
@@ -41,15 +39,6 @@ def _find_pid(name: str) -> int:
     """Return the process in a journal's name; 0 if there is none."""
     pid = name.split("-")[-2:-1]
     return int(pid[0]) if pid and pid[0].isdecimal() else 0
-
-
-def _read_head(path: Path) -> dict[str, Any]:
-    """Return the first line of a journal; nothing if it is damaged or gone by now."""
-    with contextlib.suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
-        head = from_json(file.readline(_HEAD_BYTES))
-        if isinstance(head, dict):
-            return head
-    return {}
 
 
 def _is_of_run(head: dict[str, Any], run_id: str, since: float) -> bool:

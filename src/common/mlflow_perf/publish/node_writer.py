@@ -95,8 +95,10 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     delivery.address()
     if run.parent_id is not None and run.experiment_id is not None:
         try:
-            name_steps_experiment(run.parent_id, run.experiment_id, tracking_uri=run.tracking_uri)
-        # The parent may be in another store, or gone: the report counts without it.
+            uri = run.tracking_uri
+            is_there = name_steps_experiment(run.parent_id, run.experiment_id, tracking_uri=uri)
+            run.is_apart = not is_there
+        # The report counts without it.
         except Exception:  # noqa: BLE001
             _log.debug("The parent run cannot be tagged:", exc_info=True)
     writer, run_id = _NodeWriter(delivery), str(run.run_id)

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ from mlflow_perf.publish.recovery_checks import (
     is_of_this_host,
     shorten,
 )
+from mlflow_perf.publish.workflow_renewal import renew_workflows
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
@@ -274,40 +275,51 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
                     path.unlink(missing_ok=True)
         except (DocumentError, OSError) as error:
             _log.debug("%s is left there: %s", path, error)
-    away: dict[str, str] = {}
+    whole = _Pass(of_any_host)
     # A group comes after its steps: its report is about theirs.
     for path in sorted(place.glob(f"*{SUFFIX}"), key=lambda one: (GROUP_PART in one.name, one)):
-        recovered = _recover_one(path, away, of_any_host=of_any_host)
+        recovered = _recover_one(path, whole)
         if recovered is not None:
             yield replace(recovered, journal=path.name)
+    renew_workflows(whole.sent)
     remove_left_over(place)
 
 
-def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Recovered | None:
-    """Send one journal if its job has ended; a fault is one warning, and the journal stays.
+@dataclass
+class _Pass:
+    """One pass over a folder.
 
-    Args:
-        path: The journal.
-        away: Server that failed before → why; one that fails now is added.
+    Attributes:
         of_any_host: Whether to send a journal whose job may still run, as far as is known here.
+        away: Server that failed before → why.
+        sent: Store and id of each run that has got a report.
+    """
+
+    of_any_host: bool
+    away: dict[str, str] = field(default_factory=dict)
+    sent: list[tuple[str, str]] = field(default_factory=list)
+
+
+def _recover_one(path: Path, whole: _Pass) -> Recovered | None:
+    """Send one journal if its job has ended; a fault is one warning, and the journal stays.
 
     Returns:
         None where there was nothing to send or to say: its job had only not been able to delete it.
     """
     running = Recovered(None, None, "its job runs, or another recover sends it", "running")
-    data, told = b"", set(away.values())
+    data, told = b"", set(whole.away.values())
     if path.name in live:
         return running
     try:
         with open_journal(path) as handle:
-            if not lock(handle, if_unknown=of_any_host) or not is_same_file(path, handle):
+            if not lock(handle, if_unknown=whole.of_any_host) or not is_same_file(path, handle):
                 return running
             # Not through a duplicate: closing any descriptor of a file drops the lock on it.
             with os.fdopen(handle, "rb", closefd=False) as file:
                 file.seek(0)
                 data = file.read()
             try:
-                return _send_journal(path, data, away, of_any_host=of_any_host)
+                return _send_journal(path, data, whole)
             except DocumentError:
                 raise
             # The edge to MLflow: a journal that cannot be sent now is kept, and the others go on.
@@ -324,16 +336,8 @@ def _recover_one(path: Path, away: dict[str, str], *, of_any_host: bool) -> Reco
     return Recovered(*find_destination(_read_lines(data)[0]), why, "kept")
 
 
-def _send_journal(
-    path: Path, data: bytes, away: dict[str, str], *, of_any_host: bool
-) -> Recovered | None:
-    """Send one journal, unless its job needs it no more, and remove it.
-
-    Args:
-        path: The journal.
-        data: Its content.
-        away: Server that failed before → why; one that fails now is added.
-        of_any_host: Whether to send the journal of another host.
+def _send_journal(path: Path, data: bytes, whole: _Pass) -> Recovered | None:
+    """Send one journal with this content, unless its job needs it no more, and remove it.
 
     Raises:
         DocumentError: When it is damaged, or its embedded store does not exist any more.
@@ -346,7 +350,7 @@ def _send_journal(
     if head.get("format") == FORMAT and head.get(REMOVED) is True:
         _remove(path, spooled)
         return None
-    if not of_any_host and not is_of_this_host(head):
+    if not whole.of_any_host and not is_of_this_host(head):
         host = str(head.get("node", {}).get("hostname"))
         why = f"it is of another host, {host}, which may still be writing it"
         return Recovered(*find_destination(_read_lines(data)[0]), why, "other host")
@@ -364,8 +368,8 @@ def _send_journal(
     from mlflow.exceptions import RestException
 
     # Each journal of a server that hangs would take minutes.
-    if uri in away:
-        raise ConnectionRefusedError(away[uri])
+    if uri in whole.away:
+        raise ConnectionRefusedError(whole.away[uri])
     try:
         outcome = "known" if is_known(delivery) else "sent"
         delivery.run.has_page = has_page(uri)
@@ -380,9 +384,11 @@ def _send_journal(
     except Exception as error:
         if not is_http(uri):
             raise
-        away[uri] = f"{redact_password(uri)} failed: {shorten(reason_of(error))}"
-        raise ConnectionRefusedError(away[uri]) from error
+        whole.away[uri] = f"{redact_password(uri)} failed: {shorten(reason_of(error))}"
+        raise ConnectionRefusedError(whole.away[uri]) from error
     _remove(path, spooled)
+    if run_id and outcome == "sent":
+        whole.sent.append((uri, run_id))
     return Recovered(run_id, delivery.index, cause, outcome)
 
 

@@ -13,6 +13,7 @@ from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.publish.note import REPORT_FILE, write_workflow_note
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.reports import html
+from mlflow_perf.tracking.perf_run import COUNT_TAG
 from mlflow_perf.tracking.search import get_run
 
 _DATA = "perf/workflow.json"
@@ -43,4 +44,5 @@ def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]
     figures = {"duration_sec": workflow.duration_sec}
     figures |= {key: value for key, value in totals.items() if key in known}
     tracking.metrics(run_id, figures)
+    tracking.tag(run_id, COUNT_TAG, str(len({step.run_id for step in workflow.steps})))
     return workflow, page

@@ -195,6 +195,10 @@ class Tracking:
         """Return whether the run has a performance report."""
         return f"{TAG}version" in self._client.get_run(run_id).data.tags
 
+    def tag(self, run_id: str, key: str, value: str) -> None:
+        """Set a tag of a run."""
+        self._client.set_tag(run_id, key, value)
+
     def untag(self, run_id: str, key: str) -> None:
         """Delete a tag of a run, if it has it."""
         if key in self._client.get_run(run_id).data.tags:

@@ -166,7 +166,7 @@ def run_command(
         child.allow_interrupt()
         _try_step(lambda: _finish(recording, runs, end))
     age_sec = process_age_sec(at=time.monotonic())
-    _try_step(lambda: note_reporting(recording.run_id, recording.document, age_sec=age_sec))
+    _try_step(lambda: note_reporting(recording.run, recording.document, age_sec=age_sec))
     return code
 
 

@@ -205,7 +205,7 @@ class Session:
                 if (recording := self._recording) is not None:
                     recording.finish(outcome, limit_sec=limit_sec)
                     self.document, self.summary = recording.document, recording.summary
-                    note_reporting(recording.run_id, recording.document)
+                    note_reporting(recording.run, recording.document)
         finally:
             try:
                 with self._harmless():

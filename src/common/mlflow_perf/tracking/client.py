@@ -21,8 +21,8 @@ from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
 from mlflow_perf.tracking.opened_store import opening_store
-from mlflow_perf.tracking.perf_run import STEPS_TAG
-from mlflow_perf.tracking.run_handle import JOB_TAG, RunHandle
+from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG
+from mlflow_perf.tracking.run_handle import JOB_TAG, PARENT_STORE_VARIABLE, RunHandle
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -99,7 +99,8 @@ def create_run(
 ) -> Run:
     """Create a run with the tags that `mlflow.start_run` would give it, and return it.
 
-    Only the commit is left out where the job listens to the end of its children.
+    Only the commit is left out where the job listens to the end of its children, and a parent that
+    is in another store.
 
     Args:
         name: Its name.
@@ -120,10 +121,13 @@ def create_run(
     # gevent starts children from the job's thread alone.
     is_replaced = subprocess.Popen.__module__ != "subprocess"
     ignored = [GitRunContext] if is_heard or is_replaced else None
+    resolved = resolve_tags(tags, ignore=ignored)  # type: ignore[arg-type] # it takes classes
+    if not has_parent(resolved.get(PARENT_TAG, ""), tracking_uri=tracking_uri):
+        resolved.pop(PARENT_TAG, None)
     return open_client(tracking_uri).create_run(
         experiment_id or find_current_experiment(tracking_uri),
         start_time=None if started is None else int(1000 * started),
-        tags=resolve_tags(tags, ignore=ignored),  # type: ignore[arg-type] # it takes classes
+        tags=resolved,
         run_name=clean_text(name, _MAX_NAME),
     )
 
@@ -320,15 +324,53 @@ def find_current_experiment(tracking_uri: str | None) -> str:
     return "0" if found is None else str(found.experiment_id)
 
 
+def has_parent(parent_id: str, *, tracking_uri: str | None = None) -> bool:
+    """Return whether a store has the run of which a new run is to be a child.
+
+    A group names its store in the environment; any other store is asked. One that does not answer
+    now does not take the new run either.
+
+    Args:
+        parent_id: The parent.
+        tracking_uri: The store; default: the one that MLflow uses now.
+    """
+    if not parent_id:
+        return False
+    named = os.environ.get(PARENT_STORE_VARIABLE)
+    if named and (is_current(named) if tracking_uri is None else named == tracking_uri):
+        return True
+    try:
+        return _find_experiment_of(parent_id, tracking_uri) is not None
+    # The edge to MLflow.
+    except Exception:  # noqa: BLE001
+        return True
+
+
 @functools.lru_cache(maxsize=16)
-def name_steps_experiment(parent_id: str, experiment_id: str, *, tracking_uri: str) -> None:
+def _find_experiment_of(run_id: str, tracking_uri: str | None) -> str | None:
+    """Return the experiment of a run; None where the store has no such run.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    with contextlib.suppress(RunNotFoundError):
+        return str(open_run(run_id, tracking_uri=tracking_uri).info.experiment_id)
+    return None
+
+
+@functools.lru_cache(maxsize=16)
+def name_steps_experiment(parent_id: str, experiment_id: str, *, tracking_uri: str) -> bool:
     """Tag a parent run with the experiment of a step, where it is another than the parent's.
 
     A script may choose its experiment by itself. Each process asks once for a parent.
 
+    Returns:
+        Whether the store has the parent.
+
     Raises:
-        Exception: Whatever MLflow raises, also when the parent is in another store.
+        Exception: Whatever MLflow raises when the store does not answer.
     """
-    client = open_client(tracking_uri)
-    if client.get_run(parent_id).info.experiment_id != experiment_id:
-        client.set_tag(parent_id, f"{STEPS_TAG}{experiment_id}", "true")
+    home = _find_experiment_of(parent_id, tracking_uri)
+    if home not in (None, experiment_id):
+        open_client(tracking_uri).set_tag(parent_id, f"{STEPS_TAG}{experiment_id}", "true")
+    return home is not None

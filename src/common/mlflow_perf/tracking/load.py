@@ -341,7 +341,7 @@ def _download_documents(client: MlflowClient, run_id: str, target: Path) -> Path
         with futures.ThreadPoolExecutor(_THREADS) as pool:
             files = list(pool.map(lambda name: fetch_file(client, run_id, name, target), names))
     except (MlflowException, OSError) as error:
-        raise RunNotFoundError(explain_failure(f"The run {run_id!r}", error)) from error
+        raise RunNotFoundError(explain_failure(f"The folder {run_id}/artifacts", error)) from error
     return files[0].parent if files else None  # the first component's come first
 
 

@@ -40,6 +40,12 @@ SUBMITTED_TAG = f"{TAG}submitted"
 TOO_SHORT = "too short"
 """The verdict on a block of less than a second; its tag says `balanced`, and its advice this."""
 
+COUNT_TAG = f"{TAG}step_count"
+"""Tag of a workflow's parent with the number of its steps' runs in its report.
+
+Whoever may read only some of them sees that others exist.
+"""
+
 STEPS_TAG = f"{TAG}steps_in."
 """Start of a parent's tags that name other experiments with steps of it.
 
@@ -221,6 +227,11 @@ class PerfRun:
         """The experiments with the run's steps: its own, and those that its tags name."""
         tags = (key for key in self.tags if key.startswith(STEPS_TAG))
         return [str(self.experiment_id), *sorted(key.removeprefix(STEPS_TAG) for key in tags)]
+
+    def count_unread_steps(self, read: int) -> int:
+        """Return how many steps of this workflow's report are not among those that were read."""
+        said = self.tags.get(COUNT_TAG, "")
+        return max(0, int(said) - read) if said.isdecimal() and len(said) < 10 else 0
 
     @property
     def is_baseline(self) -> bool:

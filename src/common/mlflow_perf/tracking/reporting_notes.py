@@ -1,7 +1,7 @@
-"""How long mlflow-perf itself took before and after the steps of a group.
+"""What the processes of a group's steps note in a file of the group.
 
-Each step's process notes it in a file of the group when its report is sent, so no request is made
-for it. At its end the group puts the notes into tags of its run.
+That is how long mlflow-perf itself took before and after a step, and whether the step reported to
+another store. No request is made for it. At its end the group puts the times into tags of its run.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.perf_run import TAG
+
+if TYPE_CHECKING:
+    from mlflow_perf.tracking.run_handle import RunHandle
 
 REPORTING_TAG = f"{TAG}reporting_ms."
 """Start of the tags of a group's run with the notes on its steps."""
 
 _VARIABLE = "MLFLOW_PERF_GROUP_NOTES"
 _NOTE = re.compile(r"([0-9a-zA-Z_-]{1,12}):(\d{1,12}):(\d{1,12})")
+_APART = re.compile(r"^apart ([0-9a-zA-Z_-]{1,12})$", re.MULTILINE)
 _ID_CHARS = 12
 _NOTES_PER_TAG = 120
 """With 120 notes a tag stays below the 5,000 characters that every server takes."""
@@ -64,20 +68,21 @@ def gathering_notes() -> Iterator[Path]:
                     _append(outer, notes.read_text(encoding="utf-8"))
 
 
-def note_reporting(
-    run_id: str | None, document: PerfDocument | None, *, age_sec: float = 0.0
-) -> None:
+def note_reporting(run: RunHandle, document: PerfDocument | None, *, age_sec: float = 0.0) -> None:
     """Note in the group's file that a step's report is sent; without a group do nothing.
 
     Args:
-        run_id: The step's run; None if it has none.
+        run: The step's run.
         document: The report of this process's node; None if it made none.
         age_sec: Age of the process that wraps the step; 0.0 where the process is the step's own.
     """
     path, nodes = os.environ.get(_VARIABLE), document.nodes.values() if document else ()
     node = next(iter(nodes), None)
+    run_id = run.run_id
     if not path or not run_id or not node or not node.started or node.duration_sec is None:
         return
+    if run.is_apart:
+        note_apart(run_id)
     since_sec = time.time() - node.started
     before_ms, after_ms = (
         max(0, round(1000 * sec)) for sec in (age_sec - since_sec, since_sec - node.duration_sec)
@@ -85,6 +90,29 @@ def note_reporting(
     # The group may be gone, or its file on another machine or outside of a container.
     with suppress(OSError):
         _append(path, f"{run_id[:_ID_CHARS]}:{before_ms}:{after_ms}\n")
+
+
+def note_apart(run: str) -> None:
+    """Note in the group's file that a step has a run in another store; without a group do nothing.
+
+    Args:
+        run: What the run has alone: its id, or a text where it is still to be created.
+    """
+    if path := os.environ.get(_VARIABLE):
+        with suppress(OSError):  # as above
+            _append(path, f"apart {run[:_ID_CHARS]}\n")
+
+
+def count_apart(notes: Path) -> int:
+    """Return how many runs the steps of a group noted in another store than the group's."""
+    return len(set(_APART.findall(_read(notes))))
+
+
+def _read(notes: Path) -> str:
+    try:
+        return notes.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _append(path: str, text: str) -> None:
@@ -98,10 +126,7 @@ def _append(path: str, text: str) -> None:
 
 def tag_reporting(notes: Path) -> dict[str, str]:
     """Return the tags of a group's run with the notes of its steps; none without notes."""
-    try:
-        found = [*_NOTE.finditer(notes.read_text(encoding="utf-8", errors="replace"))]
-    except OSError:
-        return {}
+    found = [*_NOTE.finditer(_read(notes))]
     longest = sorted(found, key=lambda note: -int(note[2]) - int(note[3]))
     words = [note[0] for note in (longest if len(found) > _MOST_NOTES else found)[:_MOST_NOTES]]
     chunks = (words[i : i + _NOTES_PER_TAG] for i in range(0, len(words), _NOTES_PER_TAG))

@@ -14,10 +14,13 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import encode_query, is_http, is_local, strip_credentials
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
-__all__ = ["JOB_TAG", "PARENT_VARIABLE", "Claim", "RunHandle"]
+__all__ = ["JOB_TAG", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "Claim", "RunHandle"]
 
 PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
 """Environment variable with the id of the run of which each report's own run is a child."""
+
+PARENT_STORE_VARIABLE = "MLFLOW_PERF_PARENT_STORE"
+"""Environment variable with the store of that run; without it, a store is asked for the run."""
 
 JOB_TAG = "mlflow_perf.job_key"
 """Tag of a run that the nodes of a job share, with the key of their launch."""
@@ -41,6 +44,7 @@ class RunHandle:
         experiment_name: Name of that experiment, until a server has returned its id.
         started: Unix time at which the run begins; None lets it begin when it is created.
         parent_id: Run of which a new run is a child: `MLFLOW_PERF_PARENT`; None for none.
+        is_apart: Whether the report was sent to a store that has no run `parent_id`.
         job_key: Key of the launch whose nodes share the run; None for a run of one process.
         artifact_uri: Where the run has its artifacts; None while that is unknown.
         has_page: Whether the store's server is known to have the page `/perf`.
@@ -56,6 +60,7 @@ class RunHandle:
     experiment_name: str | None = None
     started: float | None = None
     parent_id: str | None = field(default_factory=lambda: os.environ.get(PARENT_VARIABLE) or None)
+    is_apart: bool = False
     job_key: str | None = None
     artifact_uri: str | None = None
     has_page: bool = False

@@ -1,0 +1,57 @@
+"""Renew the reports of workflows that had ended before the reports of all their steps came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mlflow_perf.core.format import format_count
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.uris import reason_of
+from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.publish.workflow_report import log_workflow
+from mlflow_perf.publish.workflow_writer import Place, Tracking
+from mlflow_perf.tracking.client import is_current, open_run
+from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.search import find_children
+
+_MOST_GROUPS = 100  # tags that anybody can write may make a circle of runs
+
+_log = get_logger(__name__)
+
+
+def renew_workflows(sent: Iterable[tuple[str, str]]) -> None:
+    """Log the reports of the ended workflows of some steps again; a failure is one line each.
+
+    Args:
+        sent: Store and id of each run that got a report. What is a workflow's run itself has the
+            workflow's report already.
+    """
+    given = dict.fromkeys(sent)
+    waiting, seen = list(given), set(given)
+    while waiting and len(seen) < len(given) + _MOST_GROUPS:
+        uri, run_id = waiting.pop()
+        try:
+            parent_id = PerfRun.from_mlflow(open_run(run_id, tracking_uri=uri)).parent_id
+            if parent_id is None or (uri, parent_id) in seen:
+                continue
+            seen.add((uri, parent_id))
+            parent = PerfRun.from_mlflow(open_run(parent_id, tracking_uri=uri))
+            # The end of one that still runs makes its report; any other parent has one of its own.
+            if not parent.is_group or parent.status == "RUNNING":
+                continue
+            waiting.append((uri, parent_id))
+            if not is_current(uri):  # everything that reads the steps asks that store
+                _say(parent_id, "MLFLOW_TRACKING_URI names another store")
+            elif unread := parent.count_unread_steps(len(find_children(parent, documents=False))):
+                _say(parent_id, f"{format_count(unread, 'step')} of it cannot be read")
+            else:
+                log_workflow(parent_id, Tracking(Place(uri)))
+        except RunNotFoundError:  # deleted meanwhile, or a parent that is not in this store
+            continue
+        # The edge to MLflow: the steps have their reports, which count more.
+        except Exception as error:  # noqa: BLE001
+            _say(run_id, reason_of(error).rstrip("."))
+
+
+def _say(run_id: str, why: str) -> None:
+    _log.warning("The report of the workflow of run %s is not renewed: %s.", run_id, why)
