@@ -33,6 +33,7 @@ from mlflow_perf.model.profile_building import build_profile
 from mlflow_perf.recorders.profile import live
 from mlflow_perf.recorders.profile.pace import Pace
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
+from mlflow_perf.recorders.profile.stacks import list_idents
 from mlflow_perf.recorders.profile.windows import StackWindow
 from mlflow_perf.reports.html import render
 
@@ -177,7 +178,7 @@ def wait_at(depth: int, threads: int) -> Iterator[None]:
 
 def take_sample(sampler: StackSampler) -> None:
     """Take one sample of all threads."""
-    sampler._sample(sampler._wait(0.0)[-1])
+    sampler._sample(sampler._wait(0.0)[-1], list_idents())
 
 
 def sample_ours(*, busy: bool) -> float:

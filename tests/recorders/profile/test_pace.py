@@ -48,3 +48,15 @@ def test_a_rate_that_is_asked_for_is_kept() -> None:
     for _ in range(400):
         found.note(0.0, 0.01)
     assert sum(found.next_wait() for _ in range(200)) == pytest.approx(20.0, rel=0.02)
+
+
+def test_samples_that_hold_a_job_up_become_rare_once_it_is_not_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sample costs 4 ms where all CPUs are taken; a short job needs some all the same."""
+    found = Pace(None)
+    for _ in range(200):
+        found.note(0.0, 0.004)
+    assert _mean_wait(found, monkeypatch, 2) == pytest.approx(0.05, rel=0.02)
+    assert _mean_wait(found, monkeypatch, 10) == pytest.approx(0.25, rel=0.02)
+    assert _mean_wait(found, monkeypatch, 60) == pytest.approx(0.5, rel=0.02)

@@ -22,7 +22,7 @@ from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS, RawStacks, Sam
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live, stack_sampler, stacks
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
-from mlflow_perf.recorders.profile.stacks import Place, read_stack
+from mlflow_perf.recorders.profile.stacks import Place, list_idents, read_stack
 from mlflow_perf.recorders.profile.watched import Watched
 from mlflow_perf.recorders.profile.windows import StackWindow
 
@@ -227,7 +227,7 @@ def test_of_many_threads_a_few_are_looked_at_in_each_sample(
     for _ in range(3):
         glimpse = sampler._wait(0.0)[-1]
         looked.clear()
-        sampler._sample(glimpse)
+        sampler._sample(glimpse, list_idents())
         assert len(looked) <= 8
     until_last = sampler._last - begin
     sampler._finish()
@@ -327,7 +327,7 @@ def test_a_thread_has_its_cpu_time_from_its_start_on() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     assert done.wait(60)
-    sampler._sample(sampler._wait(0.0)[-1])
+    sampler._sample(sampler._wait(0.0)[-1], list_idents())
     sampler._finish()
     sampler.interval.restore()
     over.set()

@@ -8,9 +8,10 @@ from mlflow_perf.core.clock import read_monotonic
 # how often where samples are cheap, and how often at least.
 _PACE = (
     (0.3, 0.005, 0.005),
-    (20.0, 0.02, 0.05),
-    (120.0, 0.025, 0.1),
-    (float("inf"), 0.05, 0.1),
+    (5.0, 0.02, 0.05),
+    (20.0, 0.02, 0.25),
+    (120.0, 0.025, 0.5),
+    (float("inf"), 0.05, 0.5),
 )
 _OWN_SHARE = 0.008
 _OWN_SHARE_AT_GIVEN_RATE = 0.1
