@@ -19,6 +19,7 @@ from tests.faults.conftest import wait_until
 from tests.faults.nursery import Job
 
 from mlflow_perf.cli import main
+from mlflow_perf.tracking.load import load
 
 WRAP = ("-m", "mlflow_perf", "run")
 
@@ -69,6 +70,18 @@ def test_output_input_and_exit_code_pass_through(
     assert 0 < ours < 0.5, "MLflow is imported when the command has ended"
     files = [file.path for file in MlflowClient().list_artifacts(run.info.run_id)]
     assert sorted(files) == ["perf", "perf_report.html"]
+
+
+@pytest.mark.e2e
+def test_the_switches_of_a_command_are_in_its_report(
+    client: MlflowClient, python: Callable[..., Job]
+) -> None:
+    """The kernel counts them when the command has ended, after all samples but the last."""
+    code = "import time\nfor _ in range(400): time.sleep(1e-4)"
+    job = python(*WRAP, "--", sys.executable, "-S", "-c", code)
+    assert job.wait() == 0
+    summary = load(newest_run().info.run_id).nodes[0].summary
+    assert summary["job_voluntary_switches"] >= 400, "each sleep is one"
 
 
 @pytest.mark.e2e

@@ -48,6 +48,12 @@ def test_a_counter_counts_from_the_first_read_and_survives_a_reset() -> None:
     assert [readers.read({})["disk_io_read_mb"] for _ in levels] == [0.0, 10.0, 10.0, 12.0]
 
 
+def test_a_counter_that_was_0_at_the_start_counts_when_it_is_read_late() -> None:
+    """The switches of a command are known when it has ended: the one value is their number."""
+    readers = ReaderSet([FakeReader([{"mem_percent": 1.0}, {"job_voluntary_switches": 904.0}])])
+    assert [readers.read({}).get("job_voluntary_switches") for _ in range(2)] == [None, 904.0]
+
+
 def test_kinds_come_from_the_readers_first() -> None:
     """A counter that a reader declares is a counter; any other column is as our table says."""
     readers = ReaderSet([FakeReader([], counters=["jobs_done"])])

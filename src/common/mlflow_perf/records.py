@@ -32,6 +32,8 @@ class Column:
         meaning: One sentence for documentation and tooltips.
         is_rate: Whether a value is of the interval that ends with its report, not of an instant.
             The block's first report has none.
+        is_from_zero: Whether a counter was 0 when the block began. Otherwise the first value that
+            is read is what it counts from.
     """
 
     name: str
@@ -39,3 +41,4 @@ class Column:
     unit: str
     meaning: str = ""
     is_rate: bool = False
+    is_from_zero: bool = False

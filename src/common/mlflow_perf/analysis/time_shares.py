@@ -179,7 +179,7 @@ def summarise_time(usage: Usage) -> Span:
             used,
             usage["job_threads_max"],
             usage["job_processes_avg"],
-            usage["job_voluntary_switches"] / seconds if seconds > 0 else 0.0,
+            _average_switches(usage),
             usage["job_ran_beside_pct"] / 100.0 if "job_ran_beside_pct" in usage else 1.0,
         ),
         own_io=usage.knows_own_io,
@@ -221,6 +221,8 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
         affinity, quota = row.get("job_affinity_cpus", 0.0), row.get("job_quota_cores", 0.0)
         is_pinned = is_held_by_affinity(figures["used"], affinity, cores)
         at_quota = is_held_by_quota(figures["used"], quota, cores)
+        # Those of a command are counted when it has ended.
+        knows_switches = "job_voluntary_switches" in before.keys() & row.keys()
         yield Span(
             start_sec=before.get("elapsed_sec", 0.0),
             seconds=seconds,
@@ -233,7 +235,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
                 figures["used"],
                 row.get("job_threads", 0.0),
                 row.get("job_processes", 1.0),
-                rate("job_voluntary_switches"),
+                rate("job_voluntary_switches") if knows_switches else _average_switches(usage),
                 rate("job_ran_beside_sec") / runs if "job_ran_beside_sec" in row and runs else 1.0,
             ),
             peak_used=whole.peak_used,
@@ -254,6 +256,12 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
 
 def _calculate_rate(gained: Mapping[str, float], seconds: float, *names: str) -> float:
     return max(0.0, sum(gained.get(name, 0.0) for name in names)) / seconds
+
+
+def _average_switches(usage: Usage) -> float:
+    """Return how often per second threads of the job gave up their CPU, over the whole block."""
+    seconds = usage["duration_sec"]
+    return usage["job_voluntary_switches"] / seconds if seconds > 0 else 0.0
 
 
 def _find_turns(

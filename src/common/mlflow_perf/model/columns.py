@@ -65,14 +65,20 @@ JOB_COLUMNS = (
     Column("job_ran_beside_sec", _COUNTER, "s", "Time in which others than the busiest ran."),
     Column("job_affinity_cpus", _GAUGE, "CPUs", "CPUs that threads which lack one may run on."),
     Column("job_quota_cores", _GAUGE, "CPUs", "Quota that the job gave to such threads."),
+    # Of a command they are known at its end alone.
     Column(
-        "job_voluntary_switches", _COUNTER, "", "Times that threads of the job gave up their CPU."
+        "job_voluntary_switches",
+        _COUNTER,
+        "",
+        "Times that threads of the job gave up their CPU.",
+        is_from_zero=True,
     ),
     Column(
         "job_involuntary_switches",
         _COUNTER,
         "",
         "Times that threads of the job lost their CPU.",
+        is_from_zero=True,
     ),
 )
 GPU_COLUMNS = (

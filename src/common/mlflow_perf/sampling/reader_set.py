@@ -46,7 +46,8 @@ class ReaderSet:
             if hasattr(reader, "sample_peak")
         ]
         self._counters = {
-            column.name: [math.nan, 0.0]  # newest reading, sum of its growth
+            # newest reading, sum of its growth
+            column.name: [0.0 if column.is_from_zero else math.nan, 0.0]
             for reader in self._readers
             for column in reader.columns
             if column.kind is Kind.COUNTER
