@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -150,6 +151,17 @@ def test_a_new_run_that_failed_fails_the_gate(hours: Hours) -> None:
     assert "FAILED" in result.failures[0]
     assert "**Failed:**" in to_markdown(result)
     assert ET.fromstring(to_junit(result)).get("failures") == "1"
+
+
+def test_a_new_workflow_that_failed_outside_its_steps_fails_the_gate(make_run: MakeRun) -> None:
+    """A line of its script that is no step failed: its steps' figures are fine, its own end not."""
+    steps = [make_run({"a": 1.0}, component=name) for name in ("train", "score")]
+    old = collect_steps(PerfRun("flow", name="flow"), steps)
+    new = replace(old, run=PerfRun("flow", name="flow", status="KILLED"))
+    assert check([old], [old], ["a=+10%"]).passed
+    result = check([old], [new], ["a=+10%"])
+    assert (result.passed, result.exit_code) == (False, 1)
+    assert result.failures == ("flow is KILLED: its figures are not those of the whole work.",)
 
 
 def test_different_hardware_is_said(make_run: MakeRun) -> None:

@@ -42,6 +42,20 @@ def test_steps_that_cannot_be_read_are_named(count: str, unread: str) -> None:
     assert all(one.startswith(unread) for one in said)
 
 
+@pytest.mark.parametrize("step_status", ["FINISHED", "FAILED"])
+def test_a_whole_that_failed_though_its_steps_did_not_says_so(step_status: str) -> None:
+    """A line of a shell or a recipe that is no step fails the command of a group."""
+    tags = {**PARENT.tags, "mlflow_perf.cause": "exit code 5"}
+    parent = replace(PARENT, status="FAILED", tags=tags)
+    workflow = build_workflow(parent, [replace(step("a", 100, 110), status=step_status)])
+    assert workflow is not None
+    assert workflow.status == "FAILED"
+    is_said = workflow.findings[:1] == (
+        "The whole is FAILED (exit code 5), though none of these steps failed.",
+    )
+    assert is_said == (step_status == "FINISHED")
+
+
 def test_without_noted_dependencies_the_order_of_time_counts() -> None:
     """A step counts as waiting for the step that ended last before it began."""
     workflow = built(step("a", 100, 120), step("b", 100, 110), step("c", 120.2, 160))
@@ -208,6 +222,7 @@ def test_the_data_has_the_agreed_shape(make_run: MakeRun) -> None:
     data = built(make_run({"duration_sec": 1.0}, started=100.0, ended=101.0)).as_dict()
     assert set(data) == {
         "name", "started", "duration_sec", "steps", "critical_path", "totals", "findings",
+        "status",
     }  # fmt: skip
     assert {"name", "run_id", "status", "started", "duration_sec", "waited_sec", "nodes",
             "critical", "depends_on"} <= set(data["steps"][0])  # fmt: skip

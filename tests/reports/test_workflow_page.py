@@ -26,6 +26,16 @@ def test_the_gantt_places_bars_in_time() -> None:
     assert build_workflow_page({"steps": [{"name": "x"}, "odd"]}).bars[0].width == 0.0
 
 
+@pytest.mark.parametrize(
+    ("own", "shown"),
+    [("FAILED", "FAILED"), ("KILLED", "KILLED"), ("RUNNING", "FINISHED"), (None, "FINISHED")],
+)
+def test_a_workflow_can_fail_outside_its_steps(own: str | None, shown: str) -> None:
+    """Its own end counts too; a runner draws the report before the whole has ended."""
+    steps = [{"name": "a", "started": 1.0, "duration_sec": 1.0, "status": "FINISHED"}]
+    assert build_workflow_page({"steps": steps, "status": own}).status == shown
+
+
 def test_what_mlflow_perf_took_itself_is_drawn_before_the_waiting() -> None:
     """A workflow without the figure has neither a bar nor a tile for it."""
     first = {"name": "a", "started": 100.0, "duration_sec": 10.0}

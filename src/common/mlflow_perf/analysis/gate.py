@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,10 +177,10 @@ def check(
         tuple(side.label for side in fresh),
         tuple(notes),
         tuple(
-            f"{side.name_step(step)} is {run.status}: its figures are not those of the whole work."
+            f"{name} is {status}: its figures are not those of the whole work."
             for side in fresh
-            for step, run in side.steps.items()
-            if run.status in _BROKEN
+            for name, status in _list_statuses(side)
+            if status in _BROKEN
         ),
         {
             step: sentence
@@ -190,6 +190,15 @@ def check(
         describe_change(old, fresh) if old else "",
         _list_unjudged(wanted, found),
     )
+
+
+def _list_statuses(side: StepRuns) -> Iterator[tuple[str, str | None]]:
+    """Return the names and statuses of the steps, and those of the workflow itself."""
+    runs = side.steps.values()
+    if side.is_workflow and all(run.run_id != side.run.run_id for run in runs):
+        yield side.label, side.run.status
+    for step, run in side.steps.items():
+        yield side.name_step(step), run.status
 
 
 def _name_functions(step: str, old: Sequence[StepRuns], fresh: Sequence[StepRuns]) -> str:

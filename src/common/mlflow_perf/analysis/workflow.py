@@ -35,6 +35,7 @@ class Workflow:
         critical_path: Names of the steps that make up the length of the workflow, in order.
         totals: Figures of the whole.
         findings: Sentences, the most worthwhile first.
+        status: The parent's own status. A command may fail though all the steps in it ended well.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Workflow:
     critical_path: tuple[str, ...]
     totals: Mapping[str, float]
     findings: tuple[str, ...]
+    status: str = ""
 
     def _repr_html_(self) -> str:
         """Return the page for a notebook."""
@@ -103,8 +105,22 @@ def build_workflow(
         steps=marked,
         critical_path=tuple(reversed(path)),
         totals=totals,
-        findings=(*_explain_unread(parent, len(runs)), *list_findings(marked, totals)),
+        findings=(
+            *_explain_failure(parent, marked),
+            *_explain_unread(parent, len(runs)),
+            *list_findings(marked, totals),
+        ),
+        status=parent.status or "",
     )
+
+
+def _explain_failure(parent: PerfRun, steps: Sequence[Step]) -> list[str]:
+    """Return a sentence on a parent that failed though none of its steps did."""
+    if parent.status not in ("FAILED", "KILLED") or any(step.is_broken for step in steps):
+        return []
+    cause = parent.tags.get(f"{TAG}cause")
+    reason = f" ({cause})" if cause else ""
+    return [f"The whole is {parent.status}{reason}, though none of these steps failed."]
 
 
 def _explain_unread(parent: PerfRun, read: int) -> list[str]:

@@ -161,6 +161,7 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
     length = max((end for _, end in spans), default=0.0) - start
     axis = _Axis(start, min(max(length, 1e-9), _LONGEST_SEC))
     shown = steps[:_MOST_STEPS]
+    own, statuses = data.get("status"), [step.status for step in steps]
     took = {step.name: step.took for step in steps}
     path = []
     for name in map(str, _read_list(data.get("critical_path"))[:_MOST_STEPS]):
@@ -169,7 +170,8 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
         path.append((name, quantity(seconds, "s"), share))
     return WorkflowPage(
         name=str(data.get("name") or ""),
-        status=worst_status(step.status for step in steps),
+        # A runner draws the report before the whole has ended.
+        status=worst_status((own if own in ("FAILED", "KILLED") else "", *statuses)),
         started=clock_time(start) if start > 0 else "",
         tiles=list(_build_tiles(data, steps, read_number(data.get("duration_sec")) or length)),
         findings=[str(text) for text in _read_list(data.get("findings"))[:_MOST_NAMES]],
