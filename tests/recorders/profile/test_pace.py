@@ -60,3 +60,11 @@ def test_samples_that_hold_a_job_up_become_rare_once_it_is_not_short(
     assert _mean_wait(found, monkeypatch, 2) == pytest.approx(0.05, rel=0.02)
     assert _mean_wait(found, monkeypatch, 10) == pytest.approx(0.25, rel=0.02)
     assert _mean_wait(found, monkeypatch, 60) == pytest.approx(0.5, rel=0.02)
+
+
+def test_a_displaced_job_waits_for_its_cpu_after_a_sample() -> None:
+    """Each loss of a CPU to others is one sign of it; no wait is longer than there was one."""
+    found = Pace(None)
+    assert found.estimate_wait(0.001, 0.5, 3) == pytest.approx(0.005)
+    assert found.estimate_wait(0.001, 0.5, 3) == pytest.approx(0.001)
+    assert found.estimate_wait(0.001, 0.002, 4) == pytest.approx(0.002)

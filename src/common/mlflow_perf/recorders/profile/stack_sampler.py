@@ -42,9 +42,6 @@ _MOST_PARTS = 100
 _UNREAD = Function("(not read: a profiler of the job was on)", "", 0, True)
 _LEAST_PART = 0.05
 _MOMENT_SEC = 1e-6  # less is what rounding leaves
-# Twice a sample the job's thread gives up its CPU, and on a full machine gets it back when the time
-# slice of the process that took it is over: 3.8 ms in all, measured beside two others on two CPUs.
-_RETURN_SEC = 0.004
 
 _log = get_logger(__name__)
 
@@ -170,7 +167,7 @@ class StackSampler(Thread):
             return
         try:
             self._turns.enter()
-            obstacle, displaced = find_obstacle(), 0
+            obstacle = find_obstacle()
             usage = getrusage(RUSAGE_THREAD)
             while True:
                 due = read_monotonic() + (wait := self._pace.next_wait())
@@ -200,12 +197,8 @@ class StackSampler(Thread):
                 used_sec = sum(usage[:2]) - sum(before[:2])  # its CPU time, as user and system
                 cost_sec = read_monotonic() - glimpse.now if kept else used_sec
                 if waited:
-                    # The job's thread stood still, too, until one of the two threads had a CPU.
-                    # How long that takes shows in how late this thread came, less its request.
-                    # Where other processes displace it, it waited for a CPU afterwards, too.
-                    was, displaced = displaced, getrusage(RUSAGE_SELF).ru_nivcsw - usage.ru_nivcsw
-                    late += _RETURN_SEC if displaced > was else 0.0
-                    cost_sec += min(late, glimpse.idle_sec)
+                    displaced = getrusage(RUSAGE_SELF).ru_nivcsw - usage.ru_nivcsw
+                    cost_sec += self._pace.estimate_wait(late, glimpse.idle_sec, displaced)
                 self._pace.note(used_sec, cost_sec)
         # The job goes on, with fewer samples, whatever its frames and threads are like.
         except Exception:  # noqa: BLE001 - see above
@@ -236,8 +229,7 @@ class StackSampler(Thread):
         places: list[Place] = []
         if watched is not None and watched.has_clock:
             calls.append((time.clock_gettime, (watched.clock,)))
-        # Without its clock, which goes with the thread, nothing is seen of it.
-        with suppress(OSError):
+        with suppress(OSError):  # its clock has gone with the thread
             places = read_stack_after(self._hot, calls, returned)
         woken = self._turns.begin(returned[1])
         asked, now = returned[2:4]
