@@ -6,6 +6,7 @@ import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,3 +99,10 @@ def test_bad_arguments_are_named(change: dict[str, Any], word: str) -> None:
     """Nothing to judge, NaN and unknown settings are errors that say so."""
     with pytest.raises(SettingError, match=word):
         judge(**{"base": CALM, "new": [100.0], "limit_pct": 10.0, **change})
+
+
+def test_arrays_are_judged_as_lists_are() -> None:
+    """Values often come from numpy or pandas."""
+    base, new = [1.0, 1.1, 1.0, 0.9], [1.6]
+    arrays: list[Any] = [np.array(base), np.array(new)]
+    assert judge(*arrays, limit_pct=10) == judge(base, new, limit_pct=10)

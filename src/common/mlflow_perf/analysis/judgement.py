@@ -63,7 +63,7 @@ def judge(
     Raises:
         SettingError: When a side is empty, a value is not finite, or a setting cannot be used.
     """
-    if not base or not new:
+    if not len(base) or not len(new):  # an array of numpy has no truth value
         raise SettingError("A judgement needs at least one value of the base and one new value.")
     if not all(math.isfinite(value) for value in (*base, *new)):
         raise SettingError("A judgement needs finite values; leave out NaN and infinity.")
