@@ -123,7 +123,7 @@ def test_steps_choose_their_experiments_as_without_a_group(
 APART = """
 import mlflow, sys
 mlflow.set_tracking_uri(sys.argv[1])
-with mlflow.start_run(run_name="train"):
+with mlflow.start_run(run_name="train"), mlflow.start_run(run_name="trial", nested=True):
     pass
 """
 

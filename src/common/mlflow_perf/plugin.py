@@ -66,10 +66,14 @@ class NodeRunContext:
 
 def _name_parent(parent_id: str) -> dict[str, str]:
     """Return the tag of a new run's parent; none where that is in another store than MLflow's."""
+    import mlflow
+
     from mlflow_perf.core.own_cost import is_own_work
     from mlflow_perf.tracking.client import has_parent
 
-    if is_own_work():  # a run of ours, whose store may be another one: it is checked there
+    # A run of ours, whose store may be another one, is checked there. The parent of a run inside
+    # another one is that run, as MLflow says itself.
+    if is_own_work() or mlflow.active_run() is not None:
         return {}
     if has_parent(parent_id):
         return {"mlflow.parentRunId": parent_id}
