@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from mlflow_perf.publish.group_journal import count_unsent_steps, find_step_journals, is_at_work
+from mlflow_perf.publish.group_journal import (
+    count_unsent_steps,
+    find_step_journals,
+    is_at_work,
+    open_group_journal,
+)
+from mlflow_perf.tracking.run_handle import RunHandle
 
 GROUP = "5df774eae1dc444eb89f0b7a682b3e23"
 HOLDER = """
@@ -52,6 +58,19 @@ def test_a_journal_that_is_locked_is_that_of_a_step_at_work(tmp_path: Path) -> N
         holder.communicate("")
     assert not is_at_work(runs)
     assert count_unsent_steps(GROUP, tmp_path) == (2, 0)
+
+
+def test_looking_for_steps_leaves_the_groups_own_journal_locked(tmp_path: Path) -> None:
+    """A group in another one is a step of that, which waits as long as the journal is locked."""
+    run = RunHandle("sqlite:///none.db", parent_id=GROUP)
+    _, journal = open_group_journal("inner", run, tmp_path)
+    assert find_step_journals(GROUP, tmp_path) == {}
+    look = "import sys; from pathlib import Path\n"
+    look += "from mlflow_perf.publish.group_journal import is_at_work\n"
+    look += "print(is_at_work(Path(sys.argv[1])))"
+    command = [sys.executable, "-c", look, str(journal.path)]
+    assert subprocess.check_output(command, text=True) == "True\n"
+    journal.remove()
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,7 @@ def dispatch(
     Returns:
         Whether it was sent.
     """
-    claim, uri = delivery.run.claim(), delivery.run.tracking_uri
-    sent = Event()
+    claim, uri, sent = delivery.run.claim(), delivery.run.tracking_uri, Event()
     knock_until = min(deadline, time.monotonic() + _KNOCK_SEC)
 
     def send() -> None:
@@ -133,13 +132,15 @@ def dispatch(
         if is_interrupted:
             raise
         return False
-    if journal is not None and delivery.run.parent_id and not is_gathering():
-        _renew_workflow(delivery, deadline=deadline)
+    _renew_workflow(delivery, journal, deadline=deadline)
     return True
 
 
-def _renew_workflow(delivery: Delivery, *, deadline: float) -> None:
+def _renew_workflow(delivery: Delivery, journal: ReportKeeper | None, *, deadline: float) -> None:
     """Renew the report of a step's workflow, where its group has ended before the step."""
+    # Without a journal the same report is sent again later.
+    if journal is None or not delivery.run.parent_id or is_gathering():
+        return
     uri, run_id = delivery.run.tracking_uri, str(delivery.run.run_id)
 
     def renew() -> None:

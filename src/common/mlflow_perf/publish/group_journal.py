@@ -33,7 +33,7 @@ def open_group_journal(name: str, run: RunHandle, folder: Path) -> tuple[Deliver
 
 
 def find_step_journals(run_id: str, folder: Path) -> dict[Path, str]:
-    """Return the journals of a group's steps, each with what its step has alone.
+    """Return the journals of a group's steps, each with what its step has alone; not those of here.
 
     Args:
         run_id: The group's run.
@@ -41,6 +41,8 @@ def find_step_journals(run_id: str, folder: Path) -> dict[Path, str]:
     """
     found: dict[Path, str] = {}
     for path in folder.glob(f"*{SUFFIX}"):
+        if path.name in live:  # reading it would unlock it
+            continue
         head = read_head(path)
         header = head.get("delivery")
         if isinstance(header, dict) and header.get("parent_id") == run_id and REMOVED not in head:
@@ -53,12 +55,10 @@ def is_at_work(path: Path, *, only_sending: bool = False) -> bool:
     """Return whether the process that writes a journal lives: it holds the journal's lock.
 
     Args:
-        path: The journal.
+        path: The journal, of another process.
         only_sending: Whether to ask only for one whose block or command has ended: its journal
             holds the finished report.
     """
-    if path.name in live:
-        return False
     try:
         with open_journal(path) as handle:
             if lock(handle, if_unknown=True) and is_same_file(path, handle):
