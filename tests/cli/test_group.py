@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +20,8 @@ from mlflow import MlflowClient
 
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli.group import describe
-from mlflow_perf.publish.recovery import recover
-from mlflow_perf.tracking.search import get_run
+from mlflow_perf.publish.recovery import recover, recover_each
+from mlflow_perf.tracking.search import find_children, get_run
 
 GROUP = [sys.executable, "-m", "mlflow_perf", "group"]
 RUN = f"{sys.executable} -m mlflow_perf run --interval 0.1 --name"
@@ -263,6 +265,120 @@ def test_a_kept_report_is_named_and_renews_the_workflow_when_it_comes(
     client.delete_run(str(sent[0].run_id))
     shown = subprocess.check_output([*GROUP[:-1], "show", parent], text=True)
     assert "1 of 2 steps cannot be read" in " ".join(shown.split())
+
+
+SLOW = """
+import mlflow, os, time
+from pathlib import Path
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.publish.journal import Journal, JournalFacts
+from mlflow_perf.tracking.delivery import Delivery
+delivery, parent = Delivery(NodeDocument(component="slow")), os.getppid()
+journal = Journal(delivery, JournalFacts(), folder=Path(os.environ["MLFLOW_PERF_DIR"]))
+journal.secure(delivery)
+Path("begun").touch()
+while os.getppid() == parent:
+    time.sleep(0.05)
+time.sleep(1)
+with mlflow.start_run(run_name="slow"):
+    journal.remove()
+"""
+BEGUN = "until [ -e begun ]; do sleep 0.05; done"
+WAITS = f"{RUN} only -- sh -c 'touch begun; until [ -e go ]; do sleep 0.05; done'"
+
+
+def _start(script: str, folder: Path) -> subprocess.Popen[str]:
+    """Start a group of a shell script, and wait for the file `begun`."""
+    command = [*GROUP, "late", "--", "sh", "-c", script]
+    process = subprocess.Popen(
+        command, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while not (folder / "begun").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    return process
+
+
+def _read_steps(client: MlflowClient, said: str, folder: Path) -> list[str]:
+    """Return the steps in the report of a group, whose totals are those of its children."""
+    (run_id,) = re.findall(r"mlflow-perf report (\w+)", said)
+    local = client.download_artifacts(run_id, "perf/workflow.json", str(folder))
+    flow = json.loads(Path(local).read_text(encoding="utf-8"))
+    parent = get_run(run_id)
+    hours = sum(child.metrics["job_cpu_hours"] for child in find_children(parent))
+    assert parent.metrics["run_job_cpu_hours"] == pytest.approx(hours)
+    assert list(recover_each(folder)) == []
+    return [step["name"] for step in flow["steps"]]
+
+
+@pytest.mark.e2e
+def test_a_signal_for_the_whole_process_group_loses_no_step(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The running step's wrapper sends its report after the command of the group has ended."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    steps = f"{RUN} first -- sleep 0.3; {RUN} second -- sh -c 'touch begun; sleep 600'; echo never"
+    with _start(steps, tmp_path) as process:
+        os.killpg(process.pid, signal.SIGTERM)
+        _, said = process.communicate()  # the wrappers hold the pipe too
+    assert process.returncode == -signal.SIGTERM
+    assert ("2 steps in" in said) != ("1 step is still at work" in said)
+    assert _read_steps(client, said, tmp_path) == ["first", "second"]
+
+
+@pytest.mark.e2e
+def test_a_second_signal_ends_the_wait_for_a_step_that_runs_on(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group says that the step is at work, and the end of the step renews its report."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    with _start(f"{WAITS}; echo never", tmp_path) as process:
+        try:
+            while process.poll() is None:
+                process.terminate()
+                time.sleep(0.2)
+        finally:
+            (tmp_path / "go").touch()
+        _, said = process.communicate()
+    assert process.returncode == -signal.SIGTERM
+    assert "1 step is still at work" in said
+    assert "no step reported yet |" in said
+    assert _read_steps(client, said, tmp_path) == ["only"]
+
+
+@pytest.mark.e2e
+def test_a_step_in_the_background_holds_no_group_up_and_renews_its_report(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a signal the group waits only for steps that have ended, and send their reports."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    with _start(f"{WAITS} & {BEGUN}", tmp_path) as process:
+        try:
+            assert process.wait(300) == 0
+        finally:
+            (tmp_path / "go").touch()
+        _, said = process.communicate()
+    assert "1 step is still at work" in said
+    assert _read_steps(client, said, tmp_path) == ["only"]
+
+
+@pytest.mark.e2e
+def test_a_group_waits_for_a_step_that_has_ended_and_sends_its_report(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its report is that of all steps that had ended, however long their reports take."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "300")
+    (tmp_path / "slow.py").write_text(SLOW)
+    with _start(f"{sys.executable} slow.py & {BEGUN}", tmp_path) as process:
+        _, said = process.communicate()
+    assert process.returncode == 0
+    assert "1 step in" in said
+    assert "at work" not in said
 
 
 @pytest.mark.parametrize(

@@ -411,3 +411,20 @@ def test_a_wrapper_that_is_stopped_says_how_long_it_did_not_look() -> None:
     time.sleep(1.5)
     wrapper.send_signal(signal.SIGCONT)
     assert float(wrapper.communicate(timeout=60)[0]) >= 1.5
+
+
+def test_only_a_signal_that_asks_to_end_ends_the_wait_for_others() -> None:
+    """Not SIGCONT, which Slurm and systemd send beside SIGTERM, nor a new size of the terminal."""
+    waits = "child.wait_while(lambda: print(0, flush=True) is None)\nprint(*child.received)"
+    wrapper = subprocess.Popen(
+        [sys.executable, "-c", f"{WRAPPER[:-15]}{waits}", "true"], stdout=subprocess.PIPE, text=True
+    )
+    assert read_line(wrapper) == 0
+    wrapper.send_signal(signal.SIGCONT)
+    wrapper.send_signal(signal.SIGWINCH)
+    assert [read_line(wrapper) for _ in range(5)] == [0] * 5
+    wrapper.send_signal(signal.SIGTERM)
+    *_, received = wrapper.communicate(timeout=60)[0].splitlines()
+    assert {int(number) for number in received.split()} == {
+        signal.SIGCONT, signal.SIGWINCH, signal.SIGTERM,
+    }  # fmt: skip

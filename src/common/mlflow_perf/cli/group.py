@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -17,7 +18,12 @@ from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line, reason_of
 from mlflow_perf.errors import MlflowPerfError
-from mlflow_perf.publish.group_journal import count_unsent_steps, open_group_journal
+from mlflow_perf.publish.group_journal import (
+    count_unsent_steps,
+    find_step_journals,
+    is_at_work,
+    open_group_journal,
+)
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.session.command import judge_end
 from mlflow_perf.session.held_child import HeldChild
@@ -29,6 +35,7 @@ from mlflow_perf.tracking.reporting_notes import (
     REPORTING_TAG,
     count_apart,
     gathering_notes,
+    is_gathering,
     note_apart,
     tag_reporting,
 )
@@ -43,6 +50,9 @@ __all__ = ["command"]
 
 _log = logging.getLogger("mlflow_perf.group")
 _NEW_STORE_SEC = 60.0
+# Docker kills a container 10 s after its SIGTERM, other supervisors later.
+_AFTER_SIGNAL_SEC = 8.0
+_LATER = "the end of each renews this workflow's report"
 
 
 @click.command("group", context_settings={"allow_interspersed_args": False})
@@ -76,6 +86,7 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         child.release()
         code, ended_by = child.wait(lambda: None)
         end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
+        _await_steps(group, child, end, settings)
         child.reap()
         group.delivery.tags |= tag_reporting(notes)
         group.apart = count_apart(notes)
@@ -152,6 +163,38 @@ def _name_parent(run: RunHandle) -> None:
     os.environ.pop("MLFLOW_RUN_ID", None)
 
 
+def _await_steps(group: _Group, child: HeldChild, end: Outcome, settings: Settings) -> None:
+    """Wait for the reports of the steps that are still at work, in bounded time.
+
+    What a command leaves running on purpose holds nobody up: without a signal, only steps that have
+    ended and still send their reports are waited for.
+    """
+    if group.delivery.run.run_id is None:
+        return
+    _note_end(group, end)  # a supervisor may kill this process meanwhile
+    is_killed = end.status == "KILLED"
+    most_sec = min(settings.exit_timeout, _AFTER_SIGNAL_SEC if is_killed else math.inf)
+    until = time.monotonic() + most_sec
+    journals = find_step_journals(group.delivery.run.run_id, group.journal.path.parent)
+    child.wait_while(
+        lambda: (
+            time.monotonic() < until
+            and any(is_at_work(path, only_sending=not is_killed) for path in journals)
+        )
+    )
+
+
+def _note_end(group: _Group, end: Outcome) -> float:
+    """Put how the group ended into its journal, and return when it did in Unix time."""
+    document = group.delivery.document
+    # The machine's clock may have been set back meanwhile.
+    started, began = group.began
+    document.status, document.duration_sec = end.status, time.monotonic() - began
+    document.extra |= {"cause": end.cause} if end.cause else {}
+    group.journal.secure(group.delivery)
+    return started + document.duration_sec
+
+
 def describe(workflow: Workflow) -> str:
     """Return a workflow's closing line: number of steps, failed steps, and critical path."""
     count = format_count(len(workflow.steps), "step")
@@ -163,6 +206,7 @@ def describe(workflow: Workflow) -> str:
 
 def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     """End the parent run with the report of its workflow, in bounded time."""
+    from mlflow_perf.publish.workflow_renewal import renew_workflows
     from mlflow_perf.publish.workflow_report import log_workflow
     from mlflow_perf.publish.workflow_writer import Place, Tracking
     from mlflow_perf.tracking.search import name_all_steps_experiments
@@ -175,36 +219,34 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
         return
     _options.prepare()
     tracking = Tracking(Place(group.delivery.run.tracking_uri))
-    document = group.delivery.document
     own = {k: v for k, v in group.delivery.tags.items() if k.startswith(REPORTING_TAG)}
     tags = own | ({"mlflow_perf.cause": end.cause} if end.cause else {})
-    # The machine's clock may have been set back meanwhile.
-    started, began = group.began
-    document.status, document.duration_sec = end.status, time.monotonic() - began
-    ended = started + document.duration_sec
-    document.extra |= {"cause": end.cause} if end.cause else {}
-    journal.secure(group.delivery)
-    folder = journal.path.parent
-    unsent = count_unsent_steps(run_id, folder)
+    ended, folder = _note_end(group, end), journal.path.parent
+    kept, at_work = count_unsent_steps(run_id, folder)
 
     def finish() -> str:
         tracking.end(run_id, end.status, tags=tags, ended=ended)
         with contextlib.suppress(MlflowPerfError):
-            name_all_steps_experiments(run_id, since_ms=int(1000 * started))
+            name_all_steps_experiments(run_id, since_ms=int(1000 * group.began[0]))
         workflow, _ = log_workflow(run_id, tracking)
-        if workflow is None and not unsent:
-            return "no step reported: start steps with `mlflow-perf run`, or use report() in them"
-        return "no step" if workflow is None else describe(workflow)
+        if group.delivery.run.parent_id and not is_gathering():
+            renew_workflows([(group.delivery.run.tracking_uri, run_id)])
+        if workflow is not None:
+            return describe(workflow)
+        said = "no step reported"
+        if not (kept or at_work or group.apart):
+            return f"{said}: start steps with `mlflow-perf run`, or use report() in them"
+        return f"{said} yet" if at_work else said
 
     try:
         said = MlflowCall(finish, name="end-group").result(settings.exit_timeout)
     # The edge to MLflow, as above: the command's own exit code is what counts.
     except Exception as error:  # noqa: BLE001
         why = reason_of(error)
-        kept = journal.keep(group.delivery, unsent=f"its report was not sent: {why}")
+        is_kept = journal.keep(group.delivery, unsent=f"its report was not sent: {why}")
         then = f" It is kept; send it with: mlflow-perf recover {folder}"
         _log.warning(
-            "The group's report could not be made: %s.%s", why.rstrip("."), then if kept else ""
+            "The group's report could not be made: %s.%s", why.rstrip("."), then if is_kept else ""
         )
         return
     journal.remove()
@@ -212,7 +254,10 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
         if group.apart:
             count = format_count(group.apart, "step")
             click.echo(f"mlflow-perf: {count} reported to another store", err=True)
-        if unsent:
-            count, then = format_count(unsent, "step"), f"mlflow-perf recover {folder}"
+        if kept:
+            count, then = format_count(kept, "step"), f"mlflow-perf recover {folder}"
             click.echo(f"mlflow-perf: the report of {count} is kept | {then}", err=True)
+        if at_work:
+            count, verb = format_count(at_work, "step"), "is" if at_work == 1 else "are"
+            click.echo(f"mlflow-perf: {count} {verb} still at work | {_LATER}", err=True)
         click.echo(f"mlflow-perf: {said} | mlflow-perf report {run_id}", err=True)

@@ -20,6 +20,7 @@ from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import await_new_store, is_restarting, is_unmade
+from mlflow_perf.tracking.reporting_notes import is_gathering
 
 # How long to try a server that refuses or restarts: enough for a restart, not too much for an exit.
 _KNOCK_SEC = 3.0
@@ -29,6 +30,7 @@ _CONNECT_SEC, _LEAST_CONNECT_SEC = 2.0, 0.05
 _SECURE_AFTER_SEC = 0.5
 # What is nearly sent when the job's handler raises, is sent; the job waits no longer for the rest.
 _INTERRUPTED_SEC = 1.0
+_LEAST_RENEWAL_SEC = 1.0
 
 _log = get_logger(__name__)
 
@@ -88,8 +90,7 @@ def dispatch(
     Returns:
         Whether it was sent.
     """
-    claim, uri = delivery.run.claim(), delivery.run.tracking_uri
-    sent = Event()
+    claim, uri, sent = delivery.run.claim(), delivery.run.tracking_uri, Event()
     knock_until = min(deadline, time.monotonic() + _KNOCK_SEC)
 
     def send() -> None:
@@ -131,7 +132,29 @@ def dispatch(
         if is_interrupted:
             raise
         return False
+    _renew_workflow(delivery, journal, deadline=deadline)
     return True
+
+
+def _renew_workflow(delivery: Delivery, journal: ReportKeeper | None, *, deadline: float) -> None:
+    """Renew the report of a step's workflow, where its group has ended before the step."""
+    # Without a journal the same report is sent again later.
+    if journal is None or not delivery.run.parent_id or is_gathering():
+        return
+    uri, run_id = delivery.run.tracking_uri, str(delivery.run.run_id)
+
+    def renew() -> None:
+        from mlflow_perf.publish.workflow_renewal import renew_workflows
+
+        renew_workflows([(uri, run_id)])
+
+    # The edge to MLflow, as above; the step's own report is sent.
+    try:
+        MlflowCall(renew, name="renew").result(max(_LEAST_RENEWAL_SEC, deadline - time.monotonic()))
+    except Exception as error:
+        if is_from_handler(error):
+            raise
+        _log.warning("The report of the step's workflow is not renewed: %s", first_line(error))
 
 
 def _knock(uri: str, *, until: float, deadline: float) -> None:

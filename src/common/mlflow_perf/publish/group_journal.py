@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
+from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts
-from mlflow_perf.publish.journal_file import read_head
+from mlflow_perf.publish.journal import REMOVED, SUFFIX, Journal, JournalFacts, live
+from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal, read_head
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import GROUP_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -30,17 +32,55 @@ def open_group_journal(name: str, run: RunHandle, folder: Path) -> tuple[Deliver
     return delivery, Journal(delivery, JournalFacts(), folder=folder)
 
 
-def count_unsent_steps(run_id: str, folder: Path) -> int:
-    """Return how many steps of a group have their report in a journal, and not in MLflow.
+def find_step_journals(run_id: str, folder: Path) -> dict[Path, str]:
+    """Return the journals of a group's steps, each with what its step has alone; not those of here.
 
     Args:
         run_id: The group's run.
         folder: The folder of its journals, which its steps use as well.
     """
-    unsent = set()
+    found: dict[Path, str] = {}
     for path in folder.glob(f"*{SUFFIX}"):
-        header = read_head(path).get("delivery")
-        if isinstance(header, dict) and header.get("parent_id") == run_id:
+        if path.name in live:  # reading it would unlock it
+            continue
+        head = read_head(path)
+        header = head.get("delivery")
+        if isinstance(header, dict) and header.get("parent_id") == run_id and REMOVED not in head:
             # Each node of a step has a journal.
-            unsent.add(header.get("run_id") or header.get("job_key") or path.name)
-    return len(unsent)
+            found[path] = str(header.get("run_id") or header.get("job_key") or path.name)
+    return found
+
+
+def is_at_work(path: Path, *, only_sending: bool = False) -> bool:
+    """Return whether the process that writes a journal lives: it holds the journal's lock.
+
+    Args:
+        path: The journal, of another process.
+        only_sending: Whether to ask only for one whose block or command has ended: its journal
+            holds the finished report.
+    """
+    try:
+        with open_journal(path) as handle:
+            if lock(handle, if_unknown=True) and is_same_file(path, handle):
+                return False
+            # Not through a duplicate, as in `recover`.
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                return not only_sending or any(line.startswith(b'{"final":') for line in file)
+    except (DocumentError, OSError):  # gone by now, or not ours
+        return False
+
+
+def count_unsent_steps(run_id: str, folder: Path) -> tuple[int, int]:
+    """Return how many steps of a group are not in MLflow yet: those kept, and those at work.
+
+    Args:
+        run_id: The group's run.
+        folder: As for `find_step_journals`.
+    """
+    kept, at_work = set(), set()
+    for path, step in find_step_journals(run_id, folder).items():
+        if is_at_work(path):
+            at_work.add(step)
+        elif path.exists():
+            kept.add(step)
+    return len(kept - at_work), len(at_work)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 
 from mlflow_perf.analysis.workflow import Workflow, build_workflow
+from mlflow_perf.core.held_name import holding
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.publish.note import REPORT_FILE, write_workflow_note
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.reports import html
-from mlflow_perf.tracking.perf_run import COUNT_TAG
+from mlflow_perf.tracking.perf_run import COUNT_TAG, PerfRun
 from mlflow_perf.tracking.search import get_run
 
 _DATA = "perf/workflow.json"
+_ALONE_SEC = 10.0
 
 
 def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]:
@@ -29,10 +31,15 @@ def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]
     Returns:
         The workflow, or None if the run has no children; and the HTML page.
     """
-    run = get_run(run_id)
-    workflow = build_workflow(run)
-    if workflow is None:
-        return None, ""
+    # A group's end and a step that ends after it would replace each other's report.
+    with holding([f"{run_id} workflow"], timeout_sec=_ALONE_SEC):
+        workflow = build_workflow(run := get_run(run_id))
+        return (None, "") if workflow is None else (workflow, _log_report(workflow, run, tracking))
+
+
+def _log_report(workflow: Workflow, run: PerfRun, tracking: Tracking) -> str:
+    """Log the report of a workflow to its run, and return its page."""
+    run_id = str(run.run_id)
     flow = workflow.as_dict()
     page = html.render(PerfDocument(), title=workflow.name, workflow=flow, run=run)
     tracking.text(run_id, json.dumps(flow, allow_nan=False), _DATA)
@@ -45,4 +52,4 @@ def log_workflow(run_id: str, tracking: Tracking) -> tuple[Workflow | None, str]
     figures |= {key: value for key, value in totals.items() if key in known}
     tracking.metrics(run_id, figures)
     tracking.tag(run_id, COUNT_TAG, str(len({step.run_id for step in workflow.steps})))
-    return workflow, page
+    return page

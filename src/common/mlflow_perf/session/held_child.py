@@ -25,6 +25,7 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit codes of every shell
 # A fault of this process itself, as SIGSEGV, ends it although it is blocked.
 _NOT_PASSED_ON = ("KILL", "STOP", "CHLD")
 _JOB_CONTROL = ("TSTP", "TTIN", "TTOU")
+_ENDING = ("HUP", "INT", "QUIT", "TERM")
 _LOOK_EVERY_SEC = 1.0
 _STOP_WITHIN_SEC = 10.0  # a command may restore its screen first, or ignore the request
 # A service manager sends a signal to one process after the other; `timeout`, to its child and then
@@ -187,13 +188,14 @@ class HeldChild:
         self._is_stopped, self._stop_asked_at = False, -_STOP_WITHIN_SEC
 
     def wait_while(self, is_busy: Callable[[], bool]) -> None:
-        """Wait after the command's end until others have ended too, or a signal comes.
+        """Wait after the command's end until others have ended too, or a signal asks to end.
 
         Args:
             is_busy: Whether to go on waiting.
         """
-        before = len(self.received)
-        while len(self.received) == before and is_busy():
+        before, ending = len(self.received), _numbers(_ENDING)
+        # Not SIGCONT, which Slurm and systemd send with SIGTERM, nor SIGWINCH.
+        while ending.isdisjoint(self.received[before:]) and is_busy():
             self._pass_on(0.1)
 
     def _reap_orphans(self) -> None:

@@ -68,6 +68,12 @@ def gathering_notes() -> Iterator[Path]:
                     _append(outer, notes.read_text(encoding="utf-8"))
 
 
+def is_gathering() -> bool:
+    """Return whether the group of this process is there, and has still to read its steps."""
+    path = os.environ.get(_VARIABLE)
+    return path is not None and Path(path).parent.is_dir()
+
+
 def note_reporting(run: RunHandle, document: PerfDocument | None, *, age_sec: float = 0.0) -> None:
     """Note in the group's file that a step's report is sent; without a group do nothing.
 
