@@ -23,6 +23,8 @@ VALUES = st.lists(st.floats(-1e6, 1e6), max_size=60)
         ([1.0, 1.1, 0.9, 1.0, 1.05, 2.0, 2.1, 2.05, 1.9], [5]),
         ([5.0] * 20 + [9.0] * 20 + [5.0] * 20, [20, 40]),
         ([1.0] * 20 + [50.0] + [1.0] * 20, []),
+        ([100.0] * 20 + [140.0] * 2, []),
+        ([100.0] * 2 + [140.0] * 20, []),
         ([7.0] * 30, []),
         ([1.0, 2.0], []),
         ([], []),
@@ -33,6 +35,37 @@ def test_clear_steps_are_found_and_single_outliers_are_not(
 ) -> None:
     """The index is that of the first value after the change."""
     assert change_points(values) == expected
+
+
+@given(
+    st.lists(st.integers(1, 30), min_size=2, max_size=3),
+    st.permutations([100.0, 140.0, 90.0]),
+)
+def test_levels_without_noise_change_at_their_steps(
+    lengths: list[int], levels: list[float]
+) -> None:
+    """A level of three values or more begins at its step; a shorter one there or not at all."""
+    values = [level for length, level in zip(lengths, levels, strict=False) for _ in range(length)]
+    steps = list(itertools.accumulate(lengths))[:-1]
+    found = change_points(values)
+    assert set(found) <= set(steps)
+    if min(lengths) >= 3:
+        assert found == steps
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(3, 20), (5, 20), (6, 20), (10, 20), (20, 5), (20, 3)]
+)
+@pytest.mark.parametrize("deviation", [0.5, 3.0])
+def test_a_clear_step_in_noise_is_found_at_its_place(
+    first: int, second: int, deviation: float
+) -> None:
+    """However few values lie on one side, a step far above the noise is found exactly."""
+    chance = random.Random(7)
+    for _ in range(20):
+        before = [chance.gauss(100, deviation) for _ in range(first)]
+        after = [chance.gauss(140, deviation) for _ in range(second)]
+        assert first in change_points([*before, *after])
 
 
 def test_a_step_in_noise_is_found_close_to_its_place() -> None:

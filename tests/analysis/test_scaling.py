@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlflow_perf.analysis.scaling import fit
@@ -21,6 +22,37 @@ def test_a_curve_of_the_model_is_found_again(a: float, b: float, c: float) -> No
     found = fit([(n, a + b / n + c * n) for n in counts])
     for n in counts:
         assert found.predict(n) == pytest.approx(a + b / n + c * n, rel=0.03)
+
+
+@given(
+    st.sampled_from([0.0, 1.0, 50.0]),
+    st.floats(1, 1000),
+    st.sampled_from([0.0, 0.01, 2.34]),
+    st.sets(st.integers(1, 64), min_size=3, max_size=8),
+)
+@example(0.0, 413.6, 2.34, {2, 6, 16})
+@example(80.0, 0.0, 20.0, {1, 2, 4})
+def test_points_of_a_law_give_that_law(a: float, b: float, c: float, counts: set[int]) -> None:
+    """Points that follow `a + b/n + c·n` exactly need no idle node to be explained."""
+    found = fit([(n, a + b / n + c * n) for n in counts])
+    far = 2 * max(counts)
+    assert found.idle == 0
+    assert found.note == ""
+    assert found.predict(far) == pytest.approx(a + b / far + c * far, rel=0.01)
+
+
+@pytest.mark.parametrize("shifts", list(itertools.product((0.995, 1.005), repeat=3)))
+def test_noise_of_repeated_runs_is_no_idle_node(shifts: tuple[float, ...]) -> None:
+    """Where the law meets the mean of each count within the noise of its runs, all nodes work."""
+    found = fit(
+        [
+            (n, (400 / n + 2 * n) * shift * factor)
+            for n, shift in zip((2, 6, 16), shifts, strict=True)
+            for factor in (0.99, 1.01)
+        ]
+    )
+    assert found.idle == 0
+    assert found.predict(32) == pytest.approx(400 / 32 + 2 * 32, rel=0.05)
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.floats(0.01, 1e6)), min_size=1, max_size=12))

@@ -14,12 +14,15 @@ from mlflow_perf.errors import SettingError
 
 Array = npt.NDArray[np.float64]
 
-# A ridge keeps three points from being fitted exactly by three terms. The cost of coordination
-# is held back most. In units of squared relative error, for three points.
+# Where no law meets the points, a ridge keeps its terms moderate. The cost of coordination is held
+# back most. In units of squared relative error, for three points.
 _RIDGE = np.array([1e-4, 0.0, 0.1])
 
 _PRICE_OF_LEAVING_OUT = 2.0
 """A fit that leaves out a count must be closer by so many halved squared errors to be chosen."""
+
+_ROUNDING = 1e-3
+"""The share of a run time by which a curve may miss it and still count as exact."""
 
 # The relative error that is assumed without points, and how many points that counts for.
 _PRIOR_ERROR = 0.05
@@ -119,12 +122,12 @@ class Scaling:
 def fit(points: Iterable[tuple[float, float]]) -> Scaling:
     """Fit a job's run times on several numbers of nodes.
 
-    The coefficients minimise the squares of the relative errors. All models with some of the three
-    terms are tried, with all nodes at work or all but one, and the best one without a negative
-    term is taken; a slight reserve against coordination keeps three points from being fitted
-    exactly. A count whose node-seconds exceed those of the next larger count is left out: no term
-    explains that more nodes do the same work in fewer node-seconds, but memory that was too small
-    does.
+    The coefficients minimise the squares of the relative errors, with no negative term. Where three
+    counts or more lie on such a curve, within rounding or the noise of repeated runs, that curve is
+    taken as it is. Otherwise all models with some of the three terms are tried, with all nodes at
+    work or all but one, and the best one is taken, with a slight reserve against coordination. A
+    count whose node-seconds exceed those of the next larger count is left out: no term explains
+    that more nodes do the same work in fewer node-seconds, but memory that was too small does.
 
     Args:
         points: Pairs of a number of nodes and the seconds that a run took on them. A count may
@@ -140,9 +143,13 @@ def fit(points: Iterable[tuple[float, float]]) -> Scaling:
         if not all(math.isfinite(value) and value > 0 for value in pair):
             raise SettingError(f"Nodes and seconds must be finite numbers above zero, not {pair}.")
     counts = tuple(sorted({n for n, _ in measured}))
+    if len(counts) > 2:
+        law = _fit_curve(measured, counts, 0, np.zeros(3))
+        if not law.left_out and _explains(law.curve, measured):
+            return law.curve
     # Two counts cannot tell a node that does not work from work that is not divided.
     may_idle = len(counts) > 2 and counts[0] >= 2
-    found = [_fit_curve(measured, counts, idle) for idle in ((0, 1) if may_idle else (0,))]
+    found = [_fit_curve(measured, counts, idle, _RIDGE) for idle in ((0, 1) if may_idle else (0,))]
     noise = min(candidate.error for candidate in found)
     return min(found, key=lambda candidate: candidate.price(noise)).curve
 
@@ -160,7 +167,7 @@ class _Candidate:
 
 
 def _fit_curve(
-    measured: Sequence[tuple[float, float]], counts: tuple[float, ...], idle: int
+    measured: Sequence[tuple[float, float]], counts: tuple[float, ...], idle: int, ridge: Array
 ) -> _Candidate:
     """Return the best curve with so many nodes that do not work."""
     # The smallest counts whose node-seconds exceed those of the next count.
@@ -173,7 +180,7 @@ def _fit_curve(
         left_out += 1
     crowded = tuple(middles[:left_out])
     kept = [(n, seconds) for n, seconds in measured if n >= counts[len(crowded)]]
-    squares, (a, b, c), error, covariance = _least_squares(kept, idle)
+    squares, (a, b, c), error, covariance = _least_squares(kept, idle, ridge)
     note = ""
     if crowded:
         names = ", ".join(f"{n:g}" for n, _ in crowded)
@@ -189,12 +196,24 @@ def _fit_curve(
     return _Candidate(squares, error, len(crowded), curve)
 
 
+def _explains(curve: Scaling, points: Sequence[tuple[float, float]]) -> bool:
+    """Return whether a curve meets each count's mean within rounding and the noise of its runs."""
+    groups = [np.array([sec for m, sec in points if m == n]) for n in curve.counts]
+    means = np.array([group.mean() for group in groups])
+    runs = np.array([len(group) for group in groups])
+    spare = len(points) - len(groups)
+    squares = sum(float(((group / group.mean() - 1.0) ** 2).sum()) for group in groups)
+    noise = math.sqrt(squares / spare) if spare else 0.0
+    misses = np.array([curve.predict(n) for n in curve.counts]) / means - 1.0
+    return bool((np.abs(misses) <= _ROUNDING + 2.0 * noise / np.sqrt(runs)).all())
+
+
 def _count_working(nodes: float, idle: int) -> float:
     return max(nodes - idle, nodes / 2) if idle else nodes
 
 
 def _least_squares(
-    points: Sequence[tuple[float, float]], idle: int
+    points: Sequence[tuple[float, float]], idle: int, ridge: Array
 ) -> tuple[float, tuple[float, float, float], float, tuple[tuple[float, ...], ...]]:
     """Return the squared errors, the terms, the relative error of a run, the terms' covariance."""
     nodes, seconds = (np.array(column) for column in zip(*points, strict=True))
@@ -202,7 +221,7 @@ def _least_squares(
     # In units of the middle count and its run time the terms are alike in size, and so the ridge.
     middle, workers, typical = (np.exp(np.log(v).mean()) for v in (nodes, working, seconds))
     shape = np.stack([np.ones_like(nodes), workers / working, nodes / middle], axis=1)
-    ridge = _RIDGE * min(1.0, (3.0 / len(points)) ** 2)
+    ridge = ridge * min(1.0, (3.0 / len(points)) ** 2)
     rows = np.vstack([shape * (typical / seconds)[:, None], np.diag(np.sqrt(ridge))])
     aim = np.concatenate([np.ones_like(nodes), np.zeros(3)])
     best, least = np.zeros(3), math.inf
