@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from mlflow_perf.cli import main
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.loading import load_job, parse_settings
 from mlflow_perf.pipelines.read_graph import read_graph
@@ -312,3 +314,15 @@ def test_a_main_guard_is_known_by_its_meaning(tmp_path: Path, guard: str) -> Non
     path = tmp_path / "file.py"
     path.write_text(IMPORTS + body, encoding="utf-8-sig")
     assert load_job(str(path), {})[0].type == "command"
+
+
+@pytest.mark.parametrize(
+    "line", ["job.resources = Odd()", "job = Odd()\nclient.jobs.create_or_update(job)\nx = y"]
+)
+def test_an_unforeseen_shape_is_one_sentence(tmp_path: Path, line: str) -> None:
+    """Whatever objects a file hands over, the command ends with 2 and no traceback."""
+    odd = "class Odd:\n    def __getattr__(self, name):\n        raise RuntimeError('odd')\n"
+    path = _written(tmp_path, f"{IMPORTS}{odd}job = {COMMAND}\n{line}\n")
+    done = CliRunner().invoke(main, ["pipeline", "run", path])
+    assert done.exit_code == 2
+    assert re.fullmatch(r"mlflow-perf: .*file\.py.*: RuntimeError: odd", done.output.strip())
