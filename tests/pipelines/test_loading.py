@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from mlflow_perf.cli import main
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.loading import load_job, parse_settings
+from mlflow_perf.pipelines.read_graph import read_graph
 
 WritePipeline = Callable[[str], Path]
 ONE = """
@@ -77,7 +81,7 @@ def test_one_of_several_is_picked_by_name(write_pipeline: WritePipeline) -> None
     """FILE:NAME runs one of several; without a name they are listed."""
     path = write_pipeline(TWO)
     assert load_job(f"{path}:two", {})[0].component.name == "two"
-    with pytest.raises(PipelineError, match="several pipelines \\(one, two\\)"):
+    with pytest.raises(PipelineError, match="several pipelines or jobs \\(one, two\\)"):
         load_job(str(path), {})
     with pytest.raises(PipelineError, match="no pipeline 'tow'"):
         load_job(f"{path}:tow", {})
@@ -137,7 +141,7 @@ def test_a_pipeline_that_another_calls_is_a_part_of_it(write_pipeline: WritePipe
     job, _ = load_job(str(write_pipeline(nested)), {})
     assert job.display_name == "outer"
     apart = nested.replace("inner(rows=n)", "make.inner")
-    with pytest.raises(PipelineError, match=r"several pipelines \(inner, outer\)"):
+    with pytest.raises(PipelineError, match=r"several pipelines or jobs \(inner, outer\)"):
         load_job(str(write_pipeline(apart)), {})
 
 
@@ -196,3 +200,129 @@ def test_a_yaml_error_has_its_line(tmp_path: Path, text: str, message: str) -> N
     path.write_text(text)
     with pytest.raises(PipelineError, match=re.escape(message)):
         load_job(str(path), {})
+
+
+COMMAND = 'command(command="echo hi", environment="azureml:e@latest", inputs={"x": 7})'
+JOB = COMMAND.replace("command(c", "CommandJob(c")
+SUBMITTED = [
+    f"client.jobs.create_or_update({COMMAND})",
+    f"client.create_or_update({COMMAND})",
+    f"client.jobs.create_or_update({JOB})",
+    'client.jobs.create_or_update(load_job("job.yml"))',
+    f"job = {COMMAND}",
+    f"job = {JOB}",
+    'job = load_job("job.yml")',
+]
+IMPORTS = (
+    "from azure.ai.ml import MLClient, command, load_job\n"
+    "from azure.ai.ml.entities import CommandJob\n"
+    "client = MLClient(None)\n"
+)
+
+
+@pytest.mark.parametrize("suffix", [".py", ".ipynb"])
+@pytest.mark.parametrize("line", SUBMITTED)
+def test_a_command_job_of_a_script_is_a_graph_of_one_step(
+    tmp_path: Path, line: str, suffix: str
+) -> None:
+    """A command runs whether a script submits it or ends with it, in each of its classes."""
+    (tmp_path / "job.yml").write_text(
+        "type: command\ncommand: echo hi\nenvironment: azureml:e@latest\ninputs: {x: 7}\n"
+    )
+    path = tmp_path / f"file{suffix}"
+    cells = [{"cell_type": "code", "source": IMPORTS + line}]
+    path.write_text(IMPORTS + line if suffix == ".py" else json.dumps({"cells": cells}))
+    job, _ = load_job(str(path), {"x": "8"})
+    step = read_graph(job, source=path).steps["file"]
+    assert (step.command, step.values) == ("echo hi", {"x": 8})
+
+
+def test_a_command_job_keeps_its_experiment(tmp_path: Path) -> None:
+    """What the class of a job has and that of a node has not is kept."""
+    keep = JOB.replace("}", '}, experiment_name="mine", environment_variables={"A": "1"}')
+    job, path = load_job(_written(tmp_path, f"{IMPORTS}job = {keep}"), {})
+    graph = read_graph(job, source=path)
+    assert (graph.experiment, graph.steps["file"].environment) == ("mine", {"A": "1"})
+
+
+def test_a_command_beside_a_pipeline_is_one_of_its_steps(tmp_path: Path) -> None:
+    """A command that a function uses is not run by itself; of several others one is named."""
+    part = f"{IMPORTS}from azure.ai.ml import dsl\na = {COMMAND}\n"
+    flow = "@dsl.pipeline()\ndef p():\n    one = a()\n"
+    assert load_job(_written(tmp_path, part + flow), {})[0].display_name == "p"
+    inside = flow.replace("\n", "\n    ")
+    path = _written(tmp_path, f"{part}def build():\n    {inside}\n    return p()\n")
+    with pytest.raises(PipelineError, match="defines no pipeline: if a function builds it"):
+        load_job(path, {})
+    assert load_job(f"{path}:build", {})[0].display_name == "p"
+    path = _written(tmp_path, f"{part}b = {COMMAND}\n")
+    with pytest.raises(PipelineError, match=r"several pipelines or jobs \(a, b\)"):
+        load_job(path, {})
+    assert load_job(f"{path}:b", {})[0].type == "command"
+
+
+def test_a_node_that_is_a_pipeline_is_read_as_one(tmp_path: Path) -> None:
+    """A pipeline component that a script calls and submits is a pipeline of its own."""
+    (tmp_path / "inner.yml").write_text(
+        "type: pipeline\nname: inner\ninputs: {n: {type: integer}}\njobs:\n"
+        "  a: {type: command, command: echo, environment: {image: u}}\n"
+    )
+    made = 'from azure.ai.ml import load_component\njob = load_component("inner.yml")(n=4)\n'
+    job, path = load_job(
+        _written(tmp_path, f"{IMPORTS}{made}client.jobs.create_or_update(job)"), {}
+    )
+    graph = read_graph(job, source=path)
+    assert (list(graph.steps), graph.inputs) == (["a"], {"n": 4})
+
+
+def test_other_jobs_are_refused_by_their_kind(tmp_path: Path) -> None:
+    """A finished job that cannot run here is named with what to do instead."""
+    made = (
+        "from azure.ai.ml import automl, Input\n"
+        'job = automl.classification(training_data=Input(type="mltable", path="."), '
+        'target_column_name="y", primary_metric="accuracy", compute="c")\n'
+    )
+    job, path = load_job(_written(tmp_path, made), {})
+    with pytest.raises(PipelineError, match="of type automl, which is run by the service"):
+        read_graph(job, source=path)
+    with pytest.raises(PipelineError, match=r"--set x: .* has no such input"):
+        load_job(str(path), {"x": "1"})
+
+
+def test_a_job_without_a_command_is_refused(tmp_path: Path) -> None:
+    """azure-ai-ml accepts it; here nothing would run, and the step would end as FINISHED."""
+    made = f"{IMPORTS}job = command(environment='azureml:e@latest')"
+    job, path = load_job(_written(tmp_path, made), {})
+    with pytest.raises(PipelineError, match="Step 'file' has no command"):
+        read_graph(job, source=path)
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        'if __name__ == "__main__":',
+        'if __name__=="__main__":',
+        'if "__main__" == __name__:',
+        "if (__name__ == '__main__'):",
+        'if __name__ in ("__main__", "job"):',
+        'if True and __name__ == "__main__":',
+    ],
+)
+def test_a_main_guard_is_known_by_its_meaning(tmp_path: Path, guard: str) -> None:
+    """What a script submits under its guard is run, however the guard is spelled."""
+    body = f"def main():\n    client.jobs.create_or_update({COMMAND})\n{guard}\n    main()\n"
+    path = tmp_path / "file.py"
+    path.write_text(IMPORTS + body, encoding="utf-8-sig")
+    assert load_job(str(path), {})[0].type == "command"
+
+
+@pytest.mark.parametrize(
+    "line", ["job.resources = Odd()", "job = Odd()\nclient.jobs.create_or_update(job)\nx = y"]
+)
+def test_an_unforeseen_shape_is_one_sentence(tmp_path: Path, line: str) -> None:
+    """Whatever objects a file hands over, the command ends with 2 and no traceback."""
+    odd = "class Odd:\n    def __getattr__(self, name):\n        raise RuntimeError('odd')\n"
+    path = _written(tmp_path, f"{IMPORTS}{odd}job = {COMMAND}\n{line}\n")
+    done = CliRunner().invoke(main, ["pipeline", "run", path])
+    assert done.exit_code == 2
+    assert re.fullmatch(r"mlflow-perf: .*file\.py.*: RuntimeError: odd", done.output.strip())

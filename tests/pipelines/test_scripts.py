@@ -46,6 +46,8 @@ def test_a_script_finds_files_beside_it(
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert load_job(str(path), {})[0].display_name == "one"
     assert Path.cwd() == tmp_path / "elsewhere"
+    monkeypatch.chdir(tmp_path.parent)
+    assert load_job(f"{tmp_path.name}/pipe.py", {})[0].display_name == "one"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ import click
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import format_count
 from mlflow_perf.core.uris import is_http
-from mlflow_perf.errors import MlflowPerfError, StepFailedError
+from mlflow_perf.errors import MlflowPerfError, PipelineError, StepFailedError
 
 if TYPE_CHECKING:
     from mlflow_perf.pipelines.environments import StepPython
@@ -132,17 +132,19 @@ def run(
         logging.getLogger(library).setLevel(logging.ERROR)
     sources = Sources(parse_map(maps), say=_say)
     # What a script prints would be taken for a part of our JSON.
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _explaining_faults(file):
         jobs, path = load_jobs(file, parse_settings(settings), sources=sources, arguments=arguments)
     if on == "azureml":
         for job in jobs:
             if size is not None:
-                graph = read_graph(job, source=path.resolve(), sources=sources)
+                with _explaining_faults(file):
+                    graph = read_graph(job, source=path.resolve(), sources=sources)
                 ask_azure(job, choose_sizes(size, graph, budget_mb=budget_mb), say=_say)
             azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
 
-    graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in jobs]
+    with _explaining_faults(file):
+        graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in jobs]
     given, failed = parse_pythons(pythons, graphs), None
     run_one = partial(_run_graph, to=to, on=on, retries=retries, monitor=monitor, as_json=as_json)
     for graph in graphs:
@@ -154,6 +156,24 @@ def run(
             failed = failed or error
     if failed is not None:
         raise failed
+
+
+@contextlib.contextmanager
+def _explaining_faults(file: str) -> Iterator[None]:
+    """Report an unforeseen error in a block that reads the user's file as a fault of that file.
+
+    Raises:
+        PipelineError: The block raised an exception that is not one of ours.
+    """
+    try:
+        yield
+    except MlflowPerfError:
+        raise
+    # A file's objects, and those of azure-ai-ml, can have any shape.
+    except Exception as error:
+        _log.debug("%s cannot be read:", file, exc_info=True)
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        raise PipelineError(f"{file} cannot be read as a pipeline or job: {text}") from error
 
 
 def _say(text: str) -> None:

@@ -45,6 +45,26 @@ def load_definition(kind: str, file: Path) -> Any:
         raise PipelineError(f"{file} is no {kind}: {_describe(error)}") from error
 
 
+def is_job(value: Any) -> bool:
+    """Return whether a value is a job of any kind: what `MLClient.jobs` takes."""
+    from azure.ai.ml.entities import Job
+
+    return issubclass(type(value), Job)
+
+
+def unify_job(job: Any) -> Any:
+    """Return a finished job as a `PipelineJob` or a `Command`; a job of another kind unchanged.
+
+    A single command or pipeline has two classes in azure-ai-ml: as a job, and as a node.
+    """
+    kind = type(job).__name__
+    if kind == "CommandJob":
+        node = job._to_node({"base_path": job.base_path})  # noqa: SLF001 - it has no public name
+        node.name, node.experiment_name = job.name, job.experiment_name
+        return node
+    return job._to_job() if kind == "Pipeline" else job  # noqa: SLF001 - as above
+
+
 def connect_workspace(environ: Mapping[str, str] = os.environ) -> Any:
     """Return a client of the workspace that the environment or `config.json` names.
 

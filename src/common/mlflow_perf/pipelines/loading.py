@@ -6,6 +6,7 @@ command.
 
 from __future__ import annotations
 
+import ast
 import dis
 import inspect
 import json
@@ -19,7 +20,7 @@ from typing import Any
 
 from mlflow_perf.core.extras import needing
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.azure import make_path_input
+from mlflow_perf.pipelines.azure import is_job, make_path_input, unify_job
 from mlflow_perf.pipelines.scripts import run_script
 from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.stand_in import Record
@@ -27,8 +28,6 @@ from mlflow_perf.pipelines.values import parse_literal, suggest_name
 from mlflow_perf.pipelines.yaml_file import read_yaml
 
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
-_FINISHED = ("PipelineJob", "Command", "SweepJob", "Sweep", "Spark")
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
@@ -104,7 +103,8 @@ def load_jobs(
                 f"{path} is none of .py, .ipynb, .yml and .yaml: hand over the pipeline's script, "
                 "its notebook or its YAML file."
             )
-        return _load_script(path, name if named else None, settings, sources, arguments), path
+        jobs = _load_script(path, name if named else None, settings, sources, arguments)
+        return [unify_job(job) for job in jobs], path
 
 
 def _load_yaml(path: Path) -> Any:
@@ -165,8 +165,7 @@ def _load_script(
     is_notebook = path.suffix == ".ipynb"
     own = "__main__" if is_notebook else f"_pipeline_{path.stem}"
     module = run_script(path, record, name=own, arguments=arguments)
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if name is None and not record.jobs and not is_notebook and _MAIN.search(text):
+    if name is None and not record.jobs and not is_notebook and _has_main_guard(path):
         try:
             run_script(path, record, name="__main__", arguments=arguments)
         except PipelineError:
@@ -178,7 +177,7 @@ def _load_script(
             _set_inputs(job, settings, sources, path)
         return record.jobs
     made = _pick_pipeline(module, path, name, record)
-    if not callable(made) or type(made).__name__ in _FINISHED:
+    if is_job(made):
         _set_inputs(made, settings, sources, path)
         return [made]
     given = _make_arguments(made, settings, sources)
@@ -193,9 +192,21 @@ def _load_script(
         ) from error
     # A factory may return the pipeline's function instead of its job.
     job = job() if getattr(job, "_is_dsl_func", False) else job
-    if type(job).__name__ not in _FINISHED:
+    if not is_job(job):
         raise PipelineError(f"{path}:{name} returns no pipeline, but {type(job).__name__}.")
     return [job]
+
+
+def _has_main_guard(path: Path) -> bool:
+    """Return whether a script compares `__name__` with `"__main__"`."""
+    tree = ast.parse(path.read_text(encoding="utf-8-sig", errors="replace"))
+    for compare in (node for node in ast.walk(tree) if isinstance(node, ast.Compare)):
+        parts = list(ast.walk(compare))
+        names = {part.id for part in parts if isinstance(part, ast.Name)}
+        values = [part.value for part in parts if isinstance(part, ast.Constant)]
+        if "__name__" in names and "__main__" in values:
+            return True
+    return False
 
 
 def _set_inputs(job: Any, settings: Mapping[str, str], sources: Sources, path: Path) -> None:
@@ -206,8 +217,9 @@ def _set_inputs(job: Any, settings: Mapping[str, str], sources: Sources, path: P
     """
     for key, text in settings.items():
         where = f"--set {key}"
-        if key not in job.inputs:
-            hint = suggest_name(key, dict(job.inputs))
+        inputs = getattr(job, "inputs", None) or {}
+        if key not in inputs:
+            hint = suggest_name(key, dict(inputs))
             raise PipelineError(f"{where}: {path} has no such input{hint}.")
         before = getattr(job.inputs[key], "_data", job.inputs[key])
         kind = getattr(before, "type", None) or _KINDS.get(type(before), "string")
@@ -222,16 +234,20 @@ def _read_setting(text: str, kind: str, sources: Sources, where: str) -> Any:
 
 
 def _list_pipelines(module: ModuleType) -> dict[str, Any]:
-    """Return the finished jobs and pipeline functions of a module, by name."""
-    return {
+    """Return the finished jobs and pipeline functions of a module, by name.
+
+    Another job counts only without them, and if no function takes it as one of its steps.
+    """
+    jobs = {key: value for key, value in vars(module).items() if is_job(value)}
+    functions = {
         key: value
         for key, value in vars(module).items()
-        if (
-            getattr(value, "__module__", None) == module.__name__
-            if getattr(value, "_is_dsl_func", False)
-            else type(value).__name__ == "PipelineJob"
-        )
+        if inspect.isfunction(value) and value.__module__ == module.__name__
     }
+    found = {k: v for k, v in functions.items() if getattr(v, "_is_dsl_func", False)}
+    found |= {k: v for k, v in jobs.items() if v.type == "pipeline"}
+    steps = {name for function in functions.values() for name in _find_globals(function.__code__)}
+    return found or {k: v for k, v in jobs.items() if k not in steps}
 
 
 def _pick_pipeline(module: ModuleType, path: Path, name: str | None, record: Record) -> Any:
@@ -239,10 +255,10 @@ def _pick_pipeline(module: ModuleType, path: Path, name: str | None, record: Rec
     found = _list_pipelines(module)
     if name is not None:
         made = found.get(name, vars(module).get(name))
-        if made is None or not (callable(made) or type(made).__name__ in _FINISHED):
+        if made is None or not (callable(made) or is_job(made)):
             raise PipelineError(f"{path} defines no pipeline {name!r}{suggest_name(name, found)}.")
         return made
-    jobs = {id(v): v for v in found.values() if not callable(v)}
+    jobs = {id(v): v for v in found.values() if is_job(v)}
     if len(jobs) == 1:
         return next(iter(jobs.values()))
     # A pipeline that begins with an underscore, or that another one calls, is a part of another.
@@ -263,7 +279,9 @@ def _pick_pipeline(module: ModuleType, path: Path, name: str | None, record: Rec
         )
     if len(distinct) > 1:
         listed = ", ".join(sorted(distinct.values()))
-        raise PipelineError(f"{path} defines several pipelines ({listed}): name one, {path}:NAME.")
+        raise PipelineError(
+            f"{path} defines several pipelines or jobs ({listed}): name one, {path}:NAME."
+        )
     return found[next(iter(distinct.values()))]
 
 

@@ -73,13 +73,11 @@ def _read_graph(job: Any, source: Path | None, sources: Sources) -> Graph:
     file = source.stem if source else "pipeline"
     name = re.sub(r"[^\w\-]+", "_", job.display_name or job.name or file)
     if job.type != "pipeline":
-        title = job.display_name or name
         _refuse_kinds({name: job}, scope)
         step = _read_step(name, job, scope, f"Step {name!r}")
-        return _make_graph(job, name, title, {name: step}, source)
-    settings = getattr(job, "settings", None)
+        return _make_graph(job, name, job.display_name or name, {name: step}, source)
     for setting in ("on_init", "on_finalize"):
-        if getattr(settings, setting, None):
+        if getattr(getattr(job, "settings", None), setting, None):
             raise PipelineError(f"The pipeline sets {setting}, which only Azure ML runs.")
     _refuse_kinds(job.jobs, scope)
     component = job.component
@@ -215,6 +213,8 @@ def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
             f"{where} is an expression on an input ({component.display_name}), which only Azure ML "
             "evaluates: give the result as an input of the pipeline, or use --on azureml."
         )
+    if not component.command:
+        raise PipelineError(f"{where} has no command.")
     resources = node.resources or getattr(component, "resources", None)
     spread = node.distribution or getattr(component, "distribution", None)
     instances = _read_number(resources, "instance_count", 1, where)

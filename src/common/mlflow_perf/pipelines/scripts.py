@@ -85,7 +85,8 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     with needing("azure-ai-ml", "pipelines"):
         import azure.ai.ml  # noqa: F401 - its absence is an error of its own
     try:
-        text = read_foreign(path, most_mb=_MOST_MB).decode("utf-8-sig")
+        # A relative path would start at the folder that the script has been given.
+        text = read_foreign(Path(str(module.__file__)), most_mb=_MOST_MB).decode("utf-8-sig")
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise PipelineError(f"{path} cannot be read: {reason}.") from error

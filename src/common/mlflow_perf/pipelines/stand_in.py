@@ -18,9 +18,8 @@ from typing import Any
 from unittest import mock
 
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.azure import is_job
 from mlflow_perf.pipelines.sources import Sources
-
-_JOBS = ("PipelineJob", "Command", "SweepJob", "Sweep", "Spark", "SparkJob", "Parallel")
 
 
 class ScriptEndedError(BaseException):
@@ -162,9 +161,7 @@ class _Client:
     def create_or_update(self, entity: Any, **changes: Any) -> Any:
         """Note a job, a data asset, an environment or a component that the script creates."""
         kind = type(entity).__name__
-        if hasattr(entity, "component_func") or callable(getattr(entity, "_build_component", None)):
-            entity = entity.component
-        if kind in _JOBS or kind.endswith("Job"):
+        if is_job(entity):
             return self._record.submit(entity, **changes)
         name = getattr(entity, "name", None)
         if getattr(entity, "version", True) is None:
