@@ -181,9 +181,13 @@ def test_the_command_has_the_environment_of_its_caller(
 def test_the_closing_line_counts_the_steps_and_those_that_failed() -> None:
     """One step is "1 step"; a failed one is named, as the exit code may not say it."""
     ended = [SimpleNamespace(name=n, status=s) for n, s in (("a", "FINISHED"), ("b", "FAILED"))]
-    workflow: Any = SimpleNamespace(steps=ended, duration_sec=2.04, critical_path=("a", "b"))
+    workflow: Any = SimpleNamespace(
+        steps=ended, duration_sec=2.04, critical_path=("a", "b"), status="FAILED"
+    )
     assert describe(workflow) == "2 steps in 2.0 s, failed: b, longest way: a → b"
     workflow.steps, workflow.critical_path = ended[:1], ("a",)
+    assert describe(workflow) == "1 step in 2.0 s, failed, longest way: a"
+    workflow.status = "FINISHED"
     assert describe(workflow) == "1 step in 2.0 s, longest way: a"
 
 

@@ -200,6 +200,8 @@ def describe(workflow: Workflow) -> str:
     count = format_count(len(workflow.steps), "step")
     failed = [step.name for step in workflow.steps if step.status in ("FAILED", "KILLED")]
     named = f"failed: {join_some(failed)}, " if failed else ""
+    if not failed and workflow.status in ("FAILED", "KILLED"):
+        named = "failed, "
     path = " → ".join(workflow.critical_path)
     return f"{count} in {workflow.duration_sec:.1f} s, {named}longest way: {path}"
 

@@ -8,10 +8,10 @@ from mlflow_perf.core.format import format_count
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import reason_of
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.publish.workflow_report import log_workflow
+from mlflow_perf.publish.workflow_report import WORKFLOW_FILE, log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.client import is_current, open_run
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.perf_run import COUNT_TAG, PerfRun
 from mlflow_perf.tracking.search import find_children
 
 _MOST_GROUPS = 100  # tags that anybody can write may make a circle of runs
@@ -42,8 +42,11 @@ def renew_workflows(sent: Iterable[tuple[str, str]]) -> None:
             waiting.append((uri, parent_id))
             if not is_current(uri):  # everything that reads the steps asks that store
                 _say(parent_id, "MLFLOW_TRACKING_URI names another store")
-            elif unread := parent.count_unread_steps(len(find_children(parent, documents=False))):
-                _say(parent_id, f"{format_count(unread, 'step')} of it cannot be read")
+                continue
+            read = {str(child.run_id) for child in find_children(parent, documents=False)}
+            if unread := _list_reported(parent) - read:
+                _say(parent_id, f"{format_count(len(unread), 'step')} of it cannot be read")
+                Tracking(Place(uri)).tag(parent_id, COUNT_TAG, str(len(read | unread)))
             else:
                 log_workflow(parent_id, Tracking(Place(uri)))
         except RunNotFoundError:  # deleted meanwhile, or a parent that is not in this store
@@ -51,6 +54,16 @@ def renew_workflows(sent: Iterable[tuple[str, str]]) -> None:
         # The edge to MLflow: the steps have their reports, which count more.
         except Exception as error:  # noqa: BLE001
             _say(run_id, reason_of(error).rstrip("."))
+
+
+def _list_reported(parent: PerfRun) -> set[str]:
+    """Return the ids of the runs in a workflow's logged report; none where it has no report."""
+    from mlflow.artifacts import load_dict
+
+    if COUNT_TAG not in parent.tags:
+        return set()
+    steps = load_dict(f"runs:/{parent.run_id}/{WORKFLOW_FILE}")["steps"]
+    return {str(step["run_id"]) for step in steps}
 
 
 def _say(run_id: str, why: str) -> None:

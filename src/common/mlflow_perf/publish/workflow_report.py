@@ -17,7 +17,9 @@ from mlflow_perf.reports import html
 from mlflow_perf.tracking.perf_run import COUNT_TAG, PerfRun
 from mlflow_perf.tracking.search import get_run
 
-_DATA = "perf/workflow.json"
+WORKFLOW_FILE = "perf/workflow.json"
+"""Where a parent run has its workflow as data."""
+
 _ALONE_SEC = 10.0
 
 
@@ -42,7 +44,7 @@ def _log_report(workflow: Workflow, run: PerfRun, tracking: Tracking) -> str:
     run_id = str(run.run_id)
     flow = workflow.as_dict()
     page = html.render(PerfDocument(), title=workflow.name, workflow=flow, run=run)
-    tracking.text(run_id, json.dumps(flow, allow_nan=False), _DATA)
+    tracking.text(run_id, json.dumps(flow, allow_nan=False), WORKFLOW_FILE)
     tracking.text(run_id, page, REPORT_FILE)
     tracking.note(run_id, lambda links: write_workflow_note(flow, links))
     totals = {f"run_{key}": value for key, value in workflow.totals.items()}
