@@ -134,17 +134,15 @@ def run(
     # What a script prints would be taken for a part of our JSON.
     with contextlib.redirect_stdout(sys.stderr), _explaining_faults(file):
         jobs, path = load_jobs(file, parse_settings(settings), sources=sources, arguments=arguments)
+        # Azure ML takes what the runner here may not, and needs no graph of it but for sizes.
+        read = jobs if on != "azureml" or size is not None else ()
+        graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in read]
     if on == "azureml":
-        for job in jobs:
+        for i, job in enumerate(jobs):
             if size is not None:
-                with _explaining_faults(file):
-                    graph = read_graph(job, source=path.resolve(), sources=sources)
-                ask_azure(job, choose_sizes(size, graph, budget_mb=budget_mb), say=_say)
+                ask_azure(job, choose_sizes(size, graphs[i], budget_mb=budget_mb), say=_say)
             azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
-
-    with _explaining_faults(file):
-        graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in jobs]
     given, failed = parse_pythons(pythons, graphs), None
     run_one = partial(_run_graph, to=to, on=on, retries=retries, monitor=monitor, as_json=as_json)
     for graph in graphs:
