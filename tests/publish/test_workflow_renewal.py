@@ -14,7 +14,7 @@ from mlflow_perf.tracking.perf_run import COUNT_TAG, GROUP_TAG
 
 @pytest.mark.e2e
 def test_a_step_that_cannot_be_read_any_more_stays_counted(
-    store: str, monkeypatch: pytest.MonkeyPatch
+    store: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its figures stay in the report, and `show` goes on to say how many steps are missing."""
     client = MlflowClient(store)
@@ -33,6 +33,9 @@ def test_a_step_that_cannot_be_read_any_more_stays_counted(
     client.set_terminated(parent)
     assert client.get_run(parent).data.tags[COUNT_TAG] == "2"
     client.delete_run(gone)
-    renew_workflows([(store, report("late"))])
+    late = report("late")
+    capfd.readouterr()
+    renew_workflows([(store, late)])
+    assert "Downloading" not in capfd.readouterr().err, "a bar on the standard error of a job"
     run = client.get_run(parent)
     assert run.data.tags[COUNT_TAG] == "3"

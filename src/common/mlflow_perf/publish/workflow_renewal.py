@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mlflow_perf.core.format import format_count
+from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.core.uris import reason_of
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.publish.workflow_report import WORKFLOW_FILE, log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
-from mlflow_perf.tracking.client import is_current, open_run
+from mlflow_perf.tracking.client import is_current, open_client, open_run
+from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.perf_run import COUNT_TAG, PerfRun
 from mlflow_perf.tracking.search import find_children
 
@@ -44,7 +47,7 @@ def renew_workflows(sent: Iterable[tuple[str, str]]) -> None:
                 _say(parent_id, "MLFLOW_TRACKING_URI names another store")
                 continue
             read = {str(child.run_id) for child in find_children(parent, documents=False)}
-            if unread := _list_reported(parent) - read:
+            if unread := _list_reported(parent, uri) - read:
                 _say(parent_id, f"{format_count(len(unread), 'step')} of it cannot be read")
                 Tracking(Place(uri)).tag(parent_id, COUNT_TAG, str(len(read | unread)))
             else:
@@ -56,13 +59,13 @@ def renew_workflows(sent: Iterable[tuple[str, str]]) -> None:
             _say(run_id, reason_of(error).rstrip("."))
 
 
-def _list_reported(parent: PerfRun) -> set[str]:
+def _list_reported(parent: PerfRun, uri: str) -> set[str]:
     """Return the ids of the runs in a workflow's logged report; none where it has no report."""
-    from mlflow.artifacts import load_dict
-
     if COUNT_TAG not in parent.tags:
         return set()
-    steps = load_dict(f"runs:/{parent.run_id}/{WORKFLOW_FILE}")["steps"]
+    with temporary_folder() as folder:
+        file = fetch_file(open_client(uri), str(parent.run_id), WORKFLOW_FILE, folder)
+        steps = from_json(file.read_bytes())["steps"]
     return {str(step["run_id"]) for step in steps}
 
 
