@@ -128,7 +128,7 @@ def test_an_environment_is_made_once(
     )
     assert done.stdout == b"42\n", done.stderr
     assert [line for line in said if line.startswith("making the environment of good.yml")] == [
-        "making the environment of good.yml: 1 packages"
+        "making the environment of good.yml: 1 package"
     ]
     assert found["b"].path is None
     assert found["b"].fault.startswith("its environment bad.yml cannot be made: ")

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.descriptors import OwnMap
-from mlflow_perf.core.format import format_count
 from mlflow_perf.core.originals import open_file, os, time
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
@@ -262,6 +261,9 @@ def read(folder: Path, kind: str) -> Iterator[SpoolFile]:
         except (OSError, ValueError, struct.error, RecursionError) as error:
             damaged.append((path.name, error))
     if damaged:
+        # Each Python process of a job imports this module, and needs no text for people.
+        from mlflow_perf.core.format import format_count
+
         _logger.warning(
             "%s in %s cannot be read; the report is without what was recorded there: %s: %s",
             format_count(len(damaged), "file"), folder, *damaged[0],
