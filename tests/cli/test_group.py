@@ -21,6 +21,7 @@ from mlflow import MlflowClient
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli.group import describe
 from mlflow_perf.publish.recovery import recover, recover_each
+from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.search import find_children, get_run
 
 GROUP = [sys.executable, "-m", "mlflow_perf", "group"]
@@ -203,6 +204,38 @@ def test_a_command_passes_through_without_a_store(
     done = _group("loop", "--", "bash", "-c", look, folder=tmp_path, code=-signal.SIGINT)
     assert done.stdout == "1\n"
     assert done.stderr.count("runs without a group") == 1
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("is_made", [True, False])
+def test_recover_knows_how_a_group_ended_that_had_no_run_in_time(
+    client: MlflowClient,
+    store: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_made: bool,
+) -> None:
+    """A run that its server made too late ends as the command did; nobody was killed."""
+    away = "http://127.0.0.1:9"
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", away)
+    _group("loop", "--", "sh", "-c", "sleep 0.5; exit 3", folder=tmp_path, code=3)
+    (journal,) = tmp_path.glob("*.journal")
+    journal.write_text(journal.read_text().replace(away, store))
+    header = json.loads(journal.read_text().splitlines()[-1])["delivery"]
+    tags, late = {RECORDING_TAG: header["nonce"]}, None
+    if is_made:
+        late = client.create_run("0", start_time=1000, tags=tags).info.run_id
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    (one,) = recover_each(tmp_path)
+    assert (one.run_id, one.outcome) == (late, "sent" if is_made else "not begun")
+    assert one.cause.startswith("its run was not made in time: it was not done within 1 s")
+    if late is not None:
+        run = client.get_run(late)
+        assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("FAILED", "exit code 3")
+        assert 1500 <= (run.info.end_time or 0) < 300_000
+    assert not list(tmp_path.glob("*.journal"))
 
 
 @pytest.mark.e2e

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +16,7 @@ from mlflow_perf.cli import _options
 from mlflow_perf.cli._wrapped import leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
-from mlflow_perf.core.uris import first_line, reason_of
+from mlflow_perf.core.uris import reason_of
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.publish.group_journal import (
     count_unsent_steps,
@@ -103,15 +103,17 @@ class _Group:
     Attributes:
         delivery: Its run, and how it ended.
         journal: Ends the run where this process cannot.
+        unmade: Why there was no run when the command started; empty where there was.
         creation: The creation of the run.
-        began: Unix and monotonic time at which the run was created.
+        began: Unix and monotonic time at which the run was created, or was to be.
         apart: How many steps reported to another store.
     """
 
     delivery: Delivery
     journal: Journal
+    unmade: str = ""
     creation: MlflowCall[None] | None = None
-    began: tuple[float, float] = (0.0, 0.0)
+    began: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
     apart: int = 0
 
 
@@ -147,7 +149,8 @@ def _begin(name: str, settings: Settings) -> _Group:
     except Exception as error:  # noqa: BLE001
         claim.withdraw()
         if run.run_id is None:
-            _log.warning("The command runs without a group: %s", first_line(error) or repr(error))
+            group.unmade = reason_of(error)
+            _log.warning("The command runs without a group: %s", group.unmade)
             return group
     group.journal.note_run()
     return group
@@ -216,8 +219,11 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     run_id, journal = group.delivery.run.run_id, group.journal
     if run_id is None:
         # A run that is still being made would be RUNNING for ever.
-        is_made = group.creation is not None and not group.creation.done_within(0)
-        (journal.leave if is_made else journal.remove)()
+        if group.creation is not None and not group.creation.done_within(0):
+            _note_end(group, end)
+            journal.keep(group.delivery, unsent=f"its run was not made in time: {group.unmade}")
+        else:
+            journal.remove()
         return
     _options.prepare()
     tracking = Tracking(Place(group.delivery.run.tracking_uri))
