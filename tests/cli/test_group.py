@@ -200,10 +200,28 @@ def test_a_command_passes_through_without_a_store(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
-    look = "ls *.group-*.journal | wc -l; kill -INT $$"
+    look = "ls *.group-*.journal | wc -l; env | grep -c ^MLFLOW_PERF_GROUP_NOTES=; kill -INT $$"
     done = _group("loop", "--", "bash", "-c", look, folder=tmp_path, code=-signal.SIGINT)
-    assert done.stdout == "1\n"
+    assert done.stdout == "1\n0\n"
     assert done.stderr.count("runs without a group") == 1
+
+
+@pytest.mark.e2e
+def test_a_killed_group_leaves_only_what_recover_tidies(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its notes are beside its journal, and among the temporary files there is nothing of it."""
+    client.search_experiments()  # makes the store
+    places = tmp_path / "state", tmp_path / "temporary"
+    places[1].mkdir()
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(places[0]))
+    monkeypatch.setenv("TMPDIR", str(places[1]))
+    with _start("touch begun; sleep 600", tmp_path) as process:
+        process.kill()
+    assert {path.suffix for path in places[0].iterdir()} == {".journal", ".notes"}
+    assert list(places[1].glob("mlflow-perf-*")) == []
+    assert [one.outcome for one in recover(places[0])] == ["sent"]
+    assert list(places[0].iterdir()) == []
 
 
 @pytest.mark.e2e

@@ -19,6 +19,7 @@ from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import reason_of
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.publish.group_journal import (
+    NOTES,
     count_unsent_steps,
     find_step_journals,
     is_at_work,
@@ -79,9 +80,11 @@ def command(name: str, argv: tuple[str, ...]) -> None:
     # MLflow's import adds variables of its own, as for its telemetry.
     os.environ.clear()
     os.environ.update(given)
-    if group.delivery.run.run_id is not None:
-        _name_parent(group.delivery.run)
-    with gathering_notes() as notes:
+    notes = group.journal.path.with_suffix(NOTES)
+    with contextlib.ExitStack() as until_end:
+        if group.delivery.run.run_id is not None:
+            _name_parent(group.delivery.run)
+            until_end.enter_context(gathering_notes(notes))
         child = HeldChild(argv)
         child.release()
         code, ended_by = child.wait(lambda: None)

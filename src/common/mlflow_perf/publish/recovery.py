@@ -38,7 +38,7 @@ from mlflow_perf.publish.final_document import (
     make_final_document,
     tag_document,
 )
-from mlflow_perf.publish.group_journal import GROUP_PART
+from mlflow_perf.publish.group_journal import GROUP_PART, remove_left_over_notes
 from mlflow_perf.publish.journal import BEGUN, FORMAT, REMOVED, SUFFIX, live
 from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
 from mlflow_perf.publish.node_writer import write_node
@@ -284,6 +284,7 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
             yield replace(recovered, journal=path.name)
     renew_workflows(whole.sent)
     remove_left_over(place)
+    remove_left_over_notes(place)
 
 
 @dataclass

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.perf_run import TAG
 
@@ -48,30 +47,37 @@ class Reporting(NamedTuple):
 
 
 @contextmanager
-def gathering_notes() -> Iterator[Path]:
-    """Name a file for notes to all processes that start in this block; it is in a folder of ours.
+def gathering_notes(notes: Path) -> Iterator[None]:
+    """Name a new file for notes to all processes that start in this block, which deletes it.
 
     The notes of a group inside another one are its steps', too, and so are passed on at the end.
+
+    Args:
+        notes: The file; where it cannot be made, the steps note nothing.
     """
+    try:
+        notes.touch(mode=0o600, exist_ok=False)
+    except OSError:
+        yield
+        return
     outer = os.environ.get(_VARIABLE)
-    with temporary_folder() as folder:
-        notes = folder / "reporting"
-        os.environ[_VARIABLE] = str(notes)
-        try:
-            yield notes
-        finally:
-            if outer is None:
-                os.environ.pop(_VARIABLE, None)
-            else:
-                os.environ[_VARIABLE] = outer
-                with suppress(OSError):
-                    _append(outer, notes.read_text(encoding="utf-8"))
+    os.environ[_VARIABLE] = str(notes)
+    try:
+        yield
+    finally:
+        os.environ.pop(_VARIABLE, None)
+        if outer is not None:
+            os.environ[_VARIABLE] = outer
+            with suppress(OSError):
+                _append(outer, _read(notes))
+        with suppress(OSError):
+            notes.unlink()
 
 
 def is_gathering() -> bool:
     """Return whether the group of this process is there, and has still to read its steps."""
     path = os.environ.get(_VARIABLE)
-    return path is not None and Path(path).parent.is_dir()
+    return path is not None and Path(path).is_file()
 
 
 def note_reporting(run: RunHandle, document: PerfDocument | None, *, age_sec: float = 0.0) -> None:
@@ -122,8 +128,8 @@ def _read(notes: Path) -> str:
 
 
 def _append(path: str, text: str) -> None:
-    """Append in one write, because other steps append at the same time."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    """Append in one write, because other steps append at the same time; to no deleted file."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(handle, text.encode())
     finally:
