@@ -41,6 +41,17 @@ def test_a_step_of_a_group_notes_the_time_around_its_block(tmp_path: Path) -> No
     assert not file.exists()
 
 
+def test_what_a_node_took_while_another_one_worked_kept_nobody_waiting(tmp_path: Path) -> None:
+    """The time before a step is that before its first block, and the other one after its last."""
+    file, now = tmp_path / "notes", time.time()
+    with gathering_notes(file):
+        for started, took, age in ((15.0, 10.0, 16.0), (14.5, 14.0, 20.0)):
+            node = NodeDocument(started=now - started, duration_sec=took)
+            note_reporting(RunHandle(run_id=RUN), PerfDocument({0: node}), age_sec=age)
+        found = ReportingNotes(tag_reporting(file)).find(RUN)
+    assert found == pytest.approx((5.0, 0.5), abs=0.2)
+
+
 def test_the_steps_of_another_store_are_counted_once_each(tmp_path: Path) -> None:
     """Each rank of a step notes it; the times of its report are those of any step."""
     file = tmp_path / "notes"
@@ -93,9 +104,9 @@ def test_a_group_that_can_make_no_file_names_none(tmp_path: Path, name: str) -> 
 
 
 def test_notes_of_many_steps_fit_into_tags(tmp_path: Path) -> None:
-    """Of ranks of one step the longest time counts; of very many steps the longest are kept."""
+    """Of very many steps the longest are kept; of two notes in tags the longest time counts."""
     file = tmp_path / "notes"
-    file.write_text("".join(f"{i:012x}:{i}:0\n" for i in range(10_000)) + "odd:x:1\n")
+    file.write_text("".join(f"{i:012x}:0:{i}:5:5\n" for i in range(10_000)) + "odd:x:1:1:1\n")
     tags = tag_reporting(file)
     assert len(tags) == 25
     assert max(map(len, tags.values())) < 5000
