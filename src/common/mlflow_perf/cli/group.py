@@ -18,6 +18,7 @@ from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import reason_of
 from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.model.document import BROKEN
 from mlflow_perf.publish.group_journal import (
     NOTES,
     count_unsent_steps,
@@ -204,9 +205,9 @@ def _note_end(group: _Group, end: Outcome) -> float:
 def describe(workflow: Workflow) -> str:
     """Return a workflow's closing line: number of steps, failed steps, and critical path."""
     count = format_count(len(workflow.steps), "step")
-    failed = [step.name for step in workflow.steps if step.status in ("FAILED", "KILLED")]
+    failed = [step.name for step in workflow.steps if step.status in BROKEN]
     named = f"failed: {join_some(failed)}, " if failed else ""
-    if not failed and workflow.status in ("FAILED", "KILLED"):
+    if not failed and workflow.status in BROKEN:
         named = "failed, "
     path = " → ".join(workflow.critical_path)
     return f"{count} in {workflow.duration_sec:.1f} s, {named}longest way: {path}"

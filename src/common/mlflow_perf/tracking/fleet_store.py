@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.model.document import BROKEN
 from mlflow_perf.tracking.fleet_sql import query_sums
 from mlflow_perf.tracking.fleet_sums import (
-    FAILED,
     FIGURES,
     MONDAY_MS,
     USER_TAG,
@@ -87,7 +87,7 @@ def _sum_searched(client: MlflowClient, choice: Choice) -> list[Sums]:
             group = own.component if by_component else read_group[choice.by](run)
             counts = by_component or own is known
             figures = read_figures(client, run, own)
-            sums = Sums(group, int(counts), int(counts and known.status in FAILED), figures)
+            sums = Sums(group, int(counts), int(counts and known.status in BROKEN), figures)
             above = run.data.tags.get(MEASURED_TAG, run.info.run_id)
             if own is known and above != run.info.run_id:
                 # Its figures count unless those of the other run do, which may come later.

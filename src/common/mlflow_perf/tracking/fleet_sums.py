@@ -16,9 +16,6 @@ WEEK_MS = 7 * 86_400_000
 MONDAY_MS = 4 * 86_400_000
 """The first Monday of Unix time: 5 January 1970."""
 
-FAILED = ("FAILED", "KILLED")
-"""Statuses of runs that count as failed."""
-
 USER_TAG = "mlflow.user"
 """MLflow's tag with the name of the user."""
 
