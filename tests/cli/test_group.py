@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -342,9 +343,9 @@ BEGUN = "until [ -e begun ]; do sleep 0.05; done"
 WAITS = f"{RUN} only -- sh -c 'touch begun; until [ -e go ]; do sleep 0.05; done'"
 
 
-def _start(script: str, folder: Path) -> subprocess.Popen[str]:
+def _start(script: str, folder: Path, group: Sequence[str] = GROUP) -> subprocess.Popen[str]:
     """Start a group of a shell script, and wait for the file `begun`."""
-    command = [*GROUP, "late", "--", "sh", "-c", script]
+    command = [*group, "late", "--", "sh", "-c", script]
     process = subprocess.Popen(
         command, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -401,6 +402,57 @@ def test_a_second_signal_ends_the_wait_for_a_step_that_runs_on(
     assert "1 step is still at work" in said
     assert "no step reported yet |" in said
     assert _read_steps(client, said, tmp_path) == ["only"]
+
+
+PATIENT = """
+import mlflow_perf.cli.group as group
+from mlflow_perf.cli import main
+group._AFTER_SIGNAL_SEC = 600.0
+main()
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("script", "is_killed", "said"),
+    [
+        (f"{WAITS}; echo never", True, "for 1 step | a second signal ends the wait"),
+        (
+            f"{sys.executable} slow.py & {BEGUN}",
+            False,
+            "for the report of 1 step | a signal ends the wait",
+        ),
+    ],
+)
+def test_a_group_that_waits_says_for_what_and_how_to_end_it(
+    client: MlflowClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    is_killed: bool,
+    said: str,
+) -> None:
+    """Nothing but the signal ends these waits in time: the steps end after the group."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "600")
+    waits = SLOW.replace("os.getppid() == parent", 'not Path("go").exists()')
+    (tmp_path / "slow.py").write_text(waits)
+    with _start(script, tmp_path, [sys.executable, "-c", PATIENT, "group"]) as process:
+        try:
+            if is_killed:
+                process.terminate()
+            assert process.stderr is not None
+            line = next(line for line in process.stderr if "waiting at most" in line)
+            process.terminate()
+            code = process.wait(300)
+        finally:
+            (tmp_path / "go").touch()
+        _, rest = process.communicate()
+    assert line == f"mlflow-perf: waiting at most 600 s {said}\n"
+    assert "waiting at most" not in rest
+    assert "1 step is still at work" in rest
+    assert code == (-signal.SIGTERM if is_killed else 0)
 
 
 @pytest.mark.e2e

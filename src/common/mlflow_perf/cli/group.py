@@ -54,6 +54,7 @@ _log = logging.getLogger("mlflow_perf.group")
 _NEW_STORE_SEC = 60.0
 # Docker kills a container 10 s after its SIGTERM, other supervisors later.
 _AFTER_SIGNAL_SEC = 8.0
+_SILENT_SEC = 1.0
 _LATER = "the end of each renews this workflow's report"
 
 
@@ -181,14 +182,28 @@ def _await_steps(group: _Group, child: HeldChild, end: Outcome, settings: Settin
     _note_end(group, end)  # a supervisor may kill this process meanwhile
     is_killed = end.status == "KILLED"
     most_sec = min(settings.exit_timeout, _AFTER_SIGNAL_SEC if is_killed else math.inf)
-    until = time.monotonic() + most_sec
+    began, is_said = time.monotonic(), settings.quiet
     journals = find_step_journals(group.delivery.run.run_id, group.journal.path.parent)
-    child.wait_while(
-        lambda: (
-            time.monotonic() < until
-            and any(is_at_work(path, only_sending=not is_killed) for path in journals)
-        )
-    )
+
+    def is_busy() -> bool:
+        nonlocal is_said
+        waited_sec = time.monotonic() - began
+        busy = {
+            step for path, step in journals.items() if is_at_work(path, only_sending=not is_killed)
+        }
+        if busy and waited_sec >= _SILENT_SEC and not is_said:
+            is_said = True
+            of_what = "" if is_killed else "the report of "
+            who = "a second signal" if is_killed else "a signal"
+            count, most = format_count(len(busy), "step"), f"at most {most_sec:.0f} s"
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                click.echo(
+                    f"mlflow-perf: waiting {most} for {of_what}{count} | {who} ends the wait",
+                    err=True,
+                )
+        return bool(busy) and waited_sec < most_sec
+
+    child.wait_while(is_busy)
 
 
 def _note_end(group: _Group, end: Outcome) -> float:
