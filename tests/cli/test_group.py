@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from mlflow import MlflowClient
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli.group import describe
 from mlflow_perf.publish.recovery import recover, recover_each
+from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.search import find_children, get_run
 
 GROUP = [sys.executable, "-m", "mlflow_perf", "group"]
@@ -199,10 +201,60 @@ def test_a_command_passes_through_without_a_store(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
-    look = "ls *.group-*.journal | wc -l; kill -INT $$"
+    look = "ls *.group-*.journal | wc -l; env | grep -c ^MLFLOW_PERF_GROUP_NOTES=; kill -INT $$"
     done = _group("loop", "--", "bash", "-c", look, folder=tmp_path, code=-signal.SIGINT)
-    assert done.stdout == "1\n"
+    assert done.stdout == "1\n0\n"
     assert done.stderr.count("runs without a group") == 1
+
+
+@pytest.mark.e2e
+def test_a_killed_group_leaves_only_what_recover_tidies(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its notes are beside its journal, and among the temporary files there is nothing of it."""
+    client.search_experiments()  # makes the store
+    places = tmp_path / "state", tmp_path / "temporary"
+    places[1].mkdir()
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(places[0]))
+    monkeypatch.setenv("TMPDIR", str(places[1]))
+    with _start("touch begun; sleep 600", tmp_path) as process:
+        process.kill()
+    assert {path.suffix for path in places[0].iterdir()} == {".journal", ".notes"}
+    assert list(places[1].glob("mlflow-perf-*")) == []
+    assert [one.outcome for one in recover(places[0])] == ["sent"]
+    assert list(places[0].iterdir()) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("is_made", [True, False])
+def test_recover_knows_how_a_group_ended_that_had_no_run_in_time(
+    client: MlflowClient,
+    store: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_made: bool,
+) -> None:
+    """A run that its server made too late ends as the command did; nobody was killed."""
+    away = "http://127.0.0.1:9"
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", away)
+    _group("loop", "--", "sh", "-c", "sleep 0.5; exit 3", folder=tmp_path, code=3)
+    (journal,) = tmp_path.glob("*.journal")
+    journal.write_text(journal.read_text().replace(away, store))
+    header = json.loads(journal.read_text().splitlines()[-1])["delivery"]
+    tags, late = {RECORDING_TAG: header["nonce"]}, None
+    if is_made:
+        late = client.create_run("0", start_time=1000, tags=tags).info.run_id
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    (one,) = recover_each(tmp_path)
+    assert (one.run_id, one.outcome) == (late, "sent" if is_made else "not begun")
+    assert one.cause.startswith("its run was not made in time: it was not done within 1 s")
+    if late is not None:
+        run = client.get_run(late)
+        assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("FAILED", "exit code 3")
+        assert 1500 <= (run.info.end_time or 0) < 300_000
+    assert not list(tmp_path.glob("*.journal"))
 
 
 @pytest.mark.e2e
@@ -291,9 +343,9 @@ BEGUN = "until [ -e begun ]; do sleep 0.05; done"
 WAITS = f"{RUN} only -- sh -c 'touch begun; until [ -e go ]; do sleep 0.05; done'"
 
 
-def _start(script: str, folder: Path) -> subprocess.Popen[str]:
+def _start(script: str, folder: Path, group: Sequence[str] = GROUP) -> subprocess.Popen[str]:
     """Start a group of a shell script, and wait for the file `begun`."""
-    command = [*GROUP, "late", "--", "sh", "-c", script]
+    command = [*group, "late", "--", "sh", "-c", script]
     process = subprocess.Popen(
         command, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -350,6 +402,57 @@ def test_a_second_signal_ends_the_wait_for_a_step_that_runs_on(
     assert "1 step is still at work" in said
     assert "no step reported yet |" in said
     assert _read_steps(client, said, tmp_path) == ["only"]
+
+
+PATIENT = """
+import mlflow_perf.cli.group as group
+from mlflow_perf.cli import main
+group._AFTER_SIGNAL_SEC = 600.0
+main()
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("script", "is_killed", "said"),
+    [
+        (f"{WAITS}; echo never", True, "for 1 step | a second signal ends the wait"),
+        (
+            f"{sys.executable} slow.py & {BEGUN}",
+            False,
+            "for the report of 1 step | a signal ends the wait",
+        ),
+    ],
+)
+def test_a_group_that_waits_says_for_what_and_how_to_end_it(
+    client: MlflowClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    is_killed: bool,
+    said: str,
+) -> None:
+    """Nothing but the signal ends these waits in time: the steps end after the group."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", "600")
+    waits = SLOW.replace("os.getppid() == parent", 'not Path("go").exists()')
+    (tmp_path / "slow.py").write_text(waits)
+    with _start(script, tmp_path, [sys.executable, "-c", PATIENT, "group"]) as process:
+        try:
+            if is_killed:
+                process.terminate()
+            assert process.stderr is not None
+            line = next(line for line in process.stderr if "waiting at most" in line)
+            process.terminate()
+            code = process.wait(300)
+        finally:
+            (tmp_path / "go").touch()
+        _, rest = process.communicate()
+    assert line == f"mlflow-perf: waiting at most 600 s {said}\n"
+    assert "waiting at most" not in rest
+    assert "1 step is still at work" in rest
+    assert code == (-signal.SIGTERM if is_killed else 0)
 
 
 @pytest.mark.e2e

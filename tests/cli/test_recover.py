@@ -114,6 +114,6 @@ def test_the_reason_of_the_job_is_told_apart_from_what_happens_now(
         f"run r1, node 0: sent now; why not before: {away}",
         f"run r2, node 0: the run had these figures already; why its job did not send them: {away}",
         "run r3, node 0: its block had not begun: killed",
-        "its block had not begun, and it had no run: killed",
+        "it had no run, so that nothing was sent: killed",
         "run r4, node 1: sent now",
     ]

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from mlflow_perf.publish.group_journal import (
+    NOTES,
     count_unsent_steps,
     find_step_journals,
     is_at_work,
     open_group_journal,
+    remove_left_over_notes,
 )
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -71,6 +73,19 @@ def test_looking_for_steps_leaves_the_groups_own_journal_locked(tmp_path: Path) 
     command = [sys.executable, "-c", look, str(journal.path)]
     assert subprocess.check_output(command, text=True) == "True\n"
     journal.remove()
+
+
+def test_the_notes_of_a_killed_group_go_after_its_journal(tmp_path: Path) -> None:
+    """Those of a group that runs stay, and so does what only looks like notes."""
+    _, journal = open_group_journal("flow", RunHandle("sqlite:///none.db"), tmp_path)
+    notes = journal.path.with_suffix(NOTES)
+    for file in (notes, tmp_path / "my.notes", tmp_path / "my.group-work.notes"):
+        file.touch()
+    remove_left_over_notes(tmp_path)
+    assert notes.exists()
+    journal.remove()
+    remove_left_over_notes(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"my.notes", "my.group-work.notes"}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from mlflow_perf.tracking.reporting_notes import (
     ReportingNotes,
     count_apart,
     gathering_notes,
+    is_gathering,
     note_reporting,
     tag_reporting,
 )
@@ -28,9 +29,10 @@ def _report(since_sec: float) -> PerfDocument:
     return PerfDocument({0: NodeDocument(started=time.time() - since_sec, duration_sec=10.0)})
 
 
-def test_a_step_of_a_group_notes_the_time_around_its_block() -> None:
+def test_a_step_of_a_group_notes_the_time_around_its_block(tmp_path: Path) -> None:
     """From the start of its process to the block, and from the block's end to now."""
-    with gathering_notes() as file:
+    file = tmp_path / "notes"
+    with gathering_notes(file):
         note_reporting(RunHandle(run_id=RUN), _report(since_sec=13.0), age_sec=14.0)
         tags = tag_reporting(file)
     found = ReportingNotes(tags).find(RUN)
@@ -39,9 +41,21 @@ def test_a_step_of_a_group_notes_the_time_around_its_block() -> None:
     assert not file.exists()
 
 
-def test_the_steps_of_another_store_are_counted_once_each() -> None:
+def test_what_a_node_took_while_another_one_worked_kept_nobody_waiting(tmp_path: Path) -> None:
+    """The time before a step is that before its first block, and the other one after its last."""
+    file, now = tmp_path / "notes", time.time()
+    with gathering_notes(file):
+        for started, took, age in ((15.0, 10.0, 16.0), (14.5, 14.0, 20.0)):
+            node = NodeDocument(started=now - started, duration_sec=took)
+            note_reporting(RunHandle(run_id=RUN), PerfDocument({0: node}), age_sec=age)
+        found = ReportingNotes(tag_reporting(file)).find(RUN)
+    assert found == pytest.approx((5.0, 0.5), abs=0.2)
+
+
+def test_the_steps_of_another_store_are_counted_once_each(tmp_path: Path) -> None:
     """Each rank of a step notes it; the times of its report are those of any step."""
-    with gathering_notes() as file:
+    file = tmp_path / "notes"
+    with gathering_notes(file):
         assert count_apart(file) == 0
         for run in (RUN, RUN, "f" * 32):
             handle = RunHandle(run_id=run, is_apart=True)
@@ -55,30 +69,44 @@ def test_without_a_group_or_a_report_nothing_is_noted(
 ) -> None:
     """A group that has ended, or that runs on another machine, costs its steps nothing."""
     note_reporting(RunHandle(run_id=RUN), _report(13.0))
-    with gathering_notes() as file:
+    file = tmp_path / "notes"
+    with gathering_notes(file):
         note_reporting(RunHandle(), _report(13.0))
         note_reporting(RunHandle(run_id=RUN), None)
         note_reporting(RunHandle(run_id=RUN), PerfDocument({0: NodeDocument()}))
         assert tag_reporting(file) == {}
-    monkeypatch.setenv("MLFLOW_PERF_GROUP_NOTES", str(tmp_path / "gone" / "notes"))
+    monkeypatch.setenv("MLFLOW_PERF_GROUP_NOTES", str(file))
+    assert not is_gathering()
     note_reporting(RunHandle(run_id=RUN), _report(13.0))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_group_passes_its_notes_on_to_the_group_around_it() -> None:
+def test_a_group_passes_its_notes_on_to_the_group_around_it(tmp_path: Path) -> None:
     """The steps of the inner group are those of both."""
-    before = dict(os.environ)
-    with gathering_notes() as outer:
-        with gathering_notes():
+    before, outer = dict(os.environ), tmp_path / "outer"
+    with gathering_notes(outer):
+        with gathering_notes(tmp_path / "inner"):
             note_reporting(RunHandle(run_id=RUN), _report(12.0))
         assert list(tag_reporting(outer)) == [f"{REPORTING_TAG}0"]
     assert dict(os.environ) == before
 
 
+@pytest.mark.parametrize("name", ["no folder/notes", "there"])
+def test_a_group_that_can_make_no_file_names_none(tmp_path: Path, name: str) -> None:
+    """Its steps note what they take for the group around it, if there is one."""
+    outer = tmp_path / "there"
+    with gathering_notes(outer), gathering_notes(tmp_path / name):
+        note_reporting(RunHandle(run_id=RUN), _report(12.0))
+        assert is_gathering()
+        assert ReportingNotes(tag_reporting(outer)).find(RUN).after_sec > 0
+    assert not is_gathering()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_notes_of_many_steps_fit_into_tags(tmp_path: Path) -> None:
-    """Of ranks of one step the longest time counts; of very many steps the longest are kept."""
+    """Of very many steps the longest are kept; of two notes in tags the longest time counts."""
     file = tmp_path / "notes"
-    file.write_text("".join(f"{i:012x}:{i}:0\n" for i in range(10_000)) + "odd:x:1\n")
+    file.write_text("".join(f"{i:012x}:0:{i}:5:5\n" for i in range(10_000)) + "odd:x:1:1:1\n")
     tags = tag_reporting(file)
     assert len(tags) == 25
     assert max(map(len, tags.values())) < 5000

@@ -35,7 +35,7 @@ class FleetRow:
 
     Attributes:
         group: Its name.
-        runs: How many runs with performance data.
+        runs: How many runs with performance data, and workflows that failed though no step did.
         failed: How many of them failed or were killed.
         figures: Hours and costs by name, see `FIGURES`; None where no run has it.
     """

@@ -21,12 +21,12 @@ from mlflow_perf.analysis.step_runs import (
     load_step_runs,
 )
 from mlflow_perf.errors import MlflowPerfError, SettingError
+from mlflow_perf.model.document import BROKEN
 from mlflow_perf.tracking.load import load
 
 __all__ = ["Check", "GateResult", "Judgement", "check", "judge"]
 
 # A run that is RUNNING may be one that its owner never ends: its figures are still complete.
-_BROKEN = ("FAILED", "KILLED")
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def check(
             f"{name} is {status}: its figures are not those of the whole work."
             for side in fresh
             for name, status in _list_statuses(side)
-            if status in _BROKEN
+            if status in BROKEN
         ),
         {
             step: sentence

@@ -13,6 +13,7 @@ from mlflow_perf.analysis.step_runs import name_steps
 from mlflow_perf.analysis.workflow_findings import list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, list_apart, sum_held_cpu_hours
 from mlflow_perf.core.hooks import hooks
+from mlflow_perf.model.document import BROKEN
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.tracking.perf_run import MEASURED_TAG, TAG, PerfRun
 from mlflow_perf.tracking.reporting_notes import ReportingNotes
@@ -116,7 +117,7 @@ def build_workflow(
 
 def _explain_failure(parent: PerfRun, steps: Sequence[Step]) -> list[str]:
     """Return a sentence on a parent that failed though none of its steps did."""
-    if parent.status not in ("FAILED", "KILLED") or any(step.is_broken for step in steps):
+    if parent.status not in BROKEN or any(step.is_broken for step in steps):
         return []
     cause = parent.tags.get(f"{TAG}cause")
     reason = f" ({cause})" if cause else ""

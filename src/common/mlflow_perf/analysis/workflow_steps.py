@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from mlflow_perf.model.document import BROKEN
+
 _HOUR_SEC = 3600.0
 
 
@@ -100,7 +102,7 @@ class Step:
     @property
     def is_broken(self) -> bool:
         """Whether the step failed or was killed."""
-        return self.status in ("FAILED", "KILLED")
+        return self.status in BROKEN
 
     @property
     def measured_sec(self) -> float:

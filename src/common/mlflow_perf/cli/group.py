@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -16,9 +16,11 @@ from mlflow_perf.cli import _options
 from mlflow_perf.cli._wrapped import leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
-from mlflow_perf.core.uris import first_line, reason_of
+from mlflow_perf.core.uris import reason_of
 from mlflow_perf.errors import MlflowPerfError
+from mlflow_perf.model.document import BROKEN
 from mlflow_perf.publish.group_journal import (
+    NOTES,
     count_unsent_steps,
     find_step_journals,
     is_at_work,
@@ -52,6 +54,7 @@ _log = logging.getLogger("mlflow_perf.group")
 _NEW_STORE_SEC = 60.0
 # Docker kills a container 10 s after its SIGTERM, other supervisors later.
 _AFTER_SIGNAL_SEC = 8.0
+_SILENT_SEC = 1.0
 _LATER = "the end of each renews this workflow's report"
 
 
@@ -79,9 +82,11 @@ def command(name: str, argv: tuple[str, ...]) -> None:
     # MLflow's import adds variables of its own, as for its telemetry.
     os.environ.clear()
     os.environ.update(given)
-    if group.delivery.run.run_id is not None:
-        _name_parent(group.delivery.run)
-    with gathering_notes() as notes:
+    notes = group.journal.path.with_suffix(NOTES)
+    with contextlib.ExitStack() as until_end:
+        if group.delivery.run.run_id is not None:
+            _name_parent(group.delivery.run)
+            until_end.enter_context(gathering_notes(notes))
         child = HeldChild(argv)
         child.release()
         code, ended_by = child.wait(lambda: None)
@@ -103,15 +108,17 @@ class _Group:
     Attributes:
         delivery: Its run, and how it ended.
         journal: Ends the run where this process cannot.
+        unmade: Why there was no run when the command started; empty where there was.
         creation: The creation of the run.
-        began: Unix and monotonic time at which the run was created.
+        began: Unix and monotonic time at which the run was created, or was to be.
         apart: How many steps reported to another store.
     """
 
     delivery: Delivery
     journal: Journal
+    unmade: str = ""
     creation: MlflowCall[None] | None = None
-    began: tuple[float, float] = (0.0, 0.0)
+    began: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
     apart: int = 0
 
 
@@ -147,7 +154,8 @@ def _begin(name: str, settings: Settings) -> _Group:
     except Exception as error:  # noqa: BLE001
         claim.withdraw()
         if run.run_id is None:
-            _log.warning("The command runs without a group: %s", first_line(error) or repr(error))
+            group.unmade = reason_of(error)
+            _log.warning("The command runs without a group: %s", group.unmade)
             return group
     group.journal.note_run()
     return group
@@ -174,14 +182,28 @@ def _await_steps(group: _Group, child: HeldChild, end: Outcome, settings: Settin
     _note_end(group, end)  # a supervisor may kill this process meanwhile
     is_killed = end.status == "KILLED"
     most_sec = min(settings.exit_timeout, _AFTER_SIGNAL_SEC if is_killed else math.inf)
-    until = time.monotonic() + most_sec
+    began, is_said = time.monotonic(), settings.quiet
     journals = find_step_journals(group.delivery.run.run_id, group.journal.path.parent)
-    child.wait_while(
-        lambda: (
-            time.monotonic() < until
-            and any(is_at_work(path, only_sending=not is_killed) for path in journals)
-        )
-    )
+
+    def is_busy() -> bool:
+        nonlocal is_said
+        waited_sec = time.monotonic() - began
+        busy = {
+            step for path, step in journals.items() if is_at_work(path, only_sending=not is_killed)
+        }
+        if busy and waited_sec >= _SILENT_SEC and not is_said:
+            is_said = True
+            of_what = "" if is_killed else "the report of "
+            who = "a second signal" if is_killed else "a signal"
+            count, most = format_count(len(busy), "step"), f"at most {most_sec:.0f} s"
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                click.echo(
+                    f"mlflow-perf: waiting {most} for {of_what}{count} | {who} ends the wait",
+                    err=True,
+                )
+        return bool(busy) and waited_sec < most_sec
+
+    child.wait_while(is_busy)
 
 
 def _note_end(group: _Group, end: Outcome) -> float:
@@ -198,9 +220,9 @@ def _note_end(group: _Group, end: Outcome) -> float:
 def describe(workflow: Workflow) -> str:
     """Return a workflow's closing line: number of steps, failed steps, and critical path."""
     count = format_count(len(workflow.steps), "step")
-    failed = [step.name for step in workflow.steps if step.status in ("FAILED", "KILLED")]
+    failed = [step.name for step in workflow.steps if step.status in BROKEN]
     named = f"failed: {join_some(failed)}, " if failed else ""
-    if not failed and workflow.status in ("FAILED", "KILLED"):
+    if not failed and workflow.status in BROKEN:
         named = "failed, "
     path = " → ".join(workflow.critical_path)
     return f"{count} in {workflow.duration_sec:.1f} s, {named}longest way: {path}"
@@ -216,8 +238,11 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     run_id, journal = group.delivery.run.run_id, group.journal
     if run_id is None:
         # A run that is still being made would be RUNNING for ever.
-        is_made = group.creation is not None and not group.creation.done_within(0)
-        (journal.leave if is_made else journal.remove)()
+        if group.creation is not None and not group.creation.done_within(0):
+            _note_end(group, end)
+            journal.keep(group.delivery, unsent=f"its run was not made in time: {group.unmade}")
+        else:
+            journal.remove()
         return
     _options.prepare()
     tracking = Tracking(Place(group.delivery.run.tracking_uri))

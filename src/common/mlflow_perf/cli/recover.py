@@ -85,9 +85,7 @@ def _describe(one: Recovered) -> str:
     """Return what was done with a journal now, told apart from its job's reason to leave it."""
     if not one.is_done:
         return f"{one.journal} stays: {one.cause}"
-    what = _DONE[one.outcome]
-    if one.run_id is None:
-        what = f"{what}, and it had no run"
-    else:
-        what = f"run {one.run_id}, node {one.node}: {what}"
+    what = "it had no run, so that nothing was sent"
+    if one.run_id is not None:
+        what = f"run {one.run_id}, node {one.node}: {_DONE[one.outcome]}"
     return f"{what}: {one.cause}" if one.cause else what.partition(";")[0]

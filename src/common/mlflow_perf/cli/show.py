@@ -17,7 +17,7 @@ from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import MISSING, format_count, format_for_people
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.model.document import BROKEN, NodeDocument, PerfDocument
 from mlflow_perf.model.metrics.names import GROUPS, group_metric, name_metric
 from mlflow_perf.reports.job_share import add_cpu_shares, read_cpu_share
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -255,7 +255,7 @@ def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
     if set(columns["nodes"]) <= {"1"}:
         del columns["nodes"]
     header, rows = list(columns), list(zip(*columns.values(), strict=True))
-    styles = ["failed" if s.status in ("FAILED", "KILLED") else "" for s in workflow.steps]
+    styles = ["failed" if s.status in BROKEN else "" for s in workflow.steps]
     _tables.table(header, rows, right=len(header) - 2, styles=styles)
     click.echo(_tables.wrap(f"* critical path: {' → '.join(workflow.critical_path)}"))
     _tables.paragraph("Findings", workflow.findings)

@@ -25,7 +25,9 @@ SCHEMA = "mlflow-perf/1"
 _FAMILY = "mlflow-perf/"
 AUTOLOG = "autolog"
 """What a node's `recorded_by` says of a run that `autolog()` reported."""
-WORST_FIRST = ("FAILED", "KILLED", "RUNNING", "FINISHED")
+BROKEN = ("FAILED", "KILLED")
+"""The statuses of what did not end well."""
+WORST_FIRST = (*BROKEN, "RUNNING", "FINISHED")
 """Every status; of several, the first one here counts."""
 _ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -17,6 +18,9 @@ from mlflow_perf.tracking.run_handle import RunHandle
 GROUP_PART = ".group-"
 """Part of the file name of each group's journal."""
 
+NOTES = ".notes"
+"""Suffix of the file beside a group's journal in which its steps note what they took."""
+
 
 def open_group_journal(name: str, run: RunHandle, folder: Path) -> tuple[Delivery, Journal]:
     """Open the journal of a group before its run is created, so that no kill leaves it RUNNING.
@@ -30,6 +34,15 @@ def open_group_journal(name: str, run: RunHandle, folder: Path) -> tuple[Deliver
     document = NodeDocument(node={"hostname": socket.gethostname()}, component=name)
     delivery = Delivery(document, run, tags={GROUP_TAG: name})
     return delivery, Journal(delivery, JournalFacts(), folder=folder)
+
+
+def remove_left_over_notes(folder: Path) -> None:
+    """Delete the notes of killed groups whose journals are gone."""
+    # A group has its journal longer than its notes.
+    for notes in folder.glob(f"*{GROUP_PART}*-{'[0-9a-f]' * 12}{NOTES}"):
+        if not notes.with_suffix(SUFFIX).exists():
+            with contextlib.suppress(OSError):
+                notes.unlink()
 
 
 def find_step_journals(run_id: str, folder: Path) -> dict[Path, str]:

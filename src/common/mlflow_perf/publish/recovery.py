@@ -38,7 +38,7 @@ from mlflow_perf.publish.final_document import (
     make_final_document,
     tag_document,
 )
-from mlflow_perf.publish.group_journal import GROUP_PART
+from mlflow_perf.publish.group_journal import GROUP_PART, remove_left_over_notes
 from mlflow_perf.publish.journal import BEGUN, FORMAT, REMOVED, SUFFIX, live
 from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
 from mlflow_perf.publish.node_writer import write_node
@@ -79,8 +79,9 @@ class Recovered:
         node: The node's index; None where the journal does not tell it.
         cause: Why the job had not sent them itself; else why the journal stays.
         outcome: `sent`; `known` where the run already had these figures, or more complete ones;
-            `not begun` where the job ended before its block began, and at most its run had to be
-            ended; `running`, `other host` or `kept` where the journal stays.
+            `not begun` where the job ended before its block began, or a group before it had a run,
+            and at most a run had to be ended; `running`, `other host` or `kept` where the journal
+            stays.
         journal: Name of the file.
     """
 
@@ -283,6 +284,7 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
             yield replace(recovered, journal=path.name)
     renew_workflows(whole.sent)
     remove_left_over(place)
+    remove_left_over_notes(place)
 
 
 @dataclass

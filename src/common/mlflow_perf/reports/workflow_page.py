@@ -21,7 +21,7 @@ from mlflow_perf.core.format import (
     quantity,
 )
 from mlflow_perf.core.json_io import read_number, read_numbers
-from mlflow_perf.model.document import worst_status
+from mlflow_perf.model.document import BROKEN, worst_status
 from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.reports.job_share import CpuShare, add_cpu_shares, read_cpu_share
 from mlflow_perf.reports.tables import Tile
@@ -171,7 +171,7 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
     return WorkflowPage(
         name=str(data.get("name") or ""),
         # A runner draws the report before the whole has ended.
-        status=worst_status((own if own in ("FAILED", "KILLED") else "", *statuses)),
+        status=worst_status((own if own in BROKEN else "", *statuses)),
         started=clock_time(start) if start > 0 else "",
         tiles=list(_build_tiles(data, steps, read_number(data.get("duration_sec")) or length)),
         findings=[str(text) for text in _read_list(data.get("findings"))[:_MOST_NAMES]],
@@ -377,6 +377,6 @@ def _build_tiles(data: Mapping[str, Any], steps: Sequence[_Step], took: float) -
             "CPU time that the steps used in their measured blocks. What steps side by side on one "
             "machine held counts once.",
         )
-    failed = sum(step.status in ("FAILED", "KILLED") for step in steps)
+    failed = sum(step.status in BROKEN for step in steps)
     if failed:
         yield Tile("Failed", format_count(failed, "step"))

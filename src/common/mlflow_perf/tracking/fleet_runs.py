@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlflow_perf.tracking.fleet_sums import FAILED, MONDAY_MS, USER_TAG, WEEK_MS, Choice
+from mlflow_perf.model.document import BROKEN
+from mlflow_perf.tracking.fleet_sums import MONDAY_MS, USER_TAG, WEEK_MS, Choice
 from mlflow_perf.tracking.perf_run import MEASURED_TAG, PARENT_TAG, STEPS_TAG, TAG
 
 
@@ -50,7 +51,7 @@ def choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, Any
         "workflow": func.coalesce(parent_run.name, parent.value),
         "week": week,
     }[choice.by]
-    broken = case((or_(run.status.in_(FAILED), status.value.in_(FAILED)), 1), else_=0)
+    broken = case((or_(run.status.in_(BROKEN), status.value.in_(BROKEN)), 1), else_=0)
     if with_further:
         joins.append((*join_tag(f"{TAG}components"), True))
     chosen = select(run.run_uuid, group.label("grp"), broken.label("broken")).select_from(run)

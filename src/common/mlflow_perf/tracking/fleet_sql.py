@@ -12,6 +12,7 @@ from typing import Any
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import from_json
+from mlflow_perf.tracking.failed_workflows import list_failed, query_failed
 from mlflow_perf.tracking.fleet_runs import bound_time, choose_runs, list_groups
 from mlflow_perf.tracking.fleet_sums import FIGURES, Choice, Sums, add_up
 from mlflow_perf.tracking.perf_run import BEYOND_FIGURES, MEASURED_TAG, TAG
@@ -42,6 +43,7 @@ def query_sums(store: Any, choice: Choice) -> list[Sums]:
             )
         if names and choice.by == "component":
             found += _count_further(session, choice)
+        found += list_failed(query_failed(session, choice), choice)
     return add_up(found)
 
 

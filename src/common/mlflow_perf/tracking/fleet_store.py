@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.model.document import BROKEN
+from mlflow_perf.tracking.failed_workflows import list_failed, search_failed
 from mlflow_perf.tracking.fleet_sql import query_sums
 from mlflow_perf.tracking.fleet_sums import (
-    FAILED,
     FIGURES,
     MONDAY_MS,
     USER_TAG,
@@ -37,6 +38,8 @@ _NAMED_MAX = 200
 
 def sum_runs(by: str, since_ms: int | None = None, until_ms: int | None = None) -> list[Sums]:
     """Return the sums of all active runs with performance data, by group, in any order.
+
+    A workflow that failed though none of its steps did counts as a run that failed.
 
     Args:
         by: One of `GROUPS`.
@@ -65,7 +68,7 @@ def find_sql_store(client: MlflowClient) -> Any:
 
 def _sum_searched(client: MlflowClient, choice: Choice) -> list[Sums]:
     """Return the same sums from MLflow's search, for stores behind a server."""
-    conditions = [f"tags.`{TAG}component` LIKE '%'"]
+    conditions = []
     if choice.since_ms is not None:
         conditions.append(f"attributes.start_time >= {choice.since_ms}")
     if choice.until_ms is not None:
@@ -78,16 +81,19 @@ def _sum_searched(client: MlflowClient, choice: Choice) -> list[Sums]:
         "week": lambda run: ((run.info.start_time or 0) - MONDAY_MS) // WEEK_MS,
     }
     found: dict[Any, Sums] = {}
-    ids, inside = set[str](), list[tuple[str, Sums]]()
-    for run in iterate_runs(client, choice.experiments, " and ".join(conditions)):
+    ids, failed_steps, inside = set[str](), set[tuple[str, str]](), list[tuple[str, Sums]]()
+    query = " and ".join([f"tags.`{TAG}component` LIKE '%'", *conditions])
+    for run in iterate_runs(client, choice.experiments, query):
         known = PerfRun.from_mlflow(run)
         ids.add(run.info.run_id)
+        if known.status in BROKEN and known.parent_id:
+            failed_steps.add((known.parent_id, run.info.experiment_id))
         for own in (known, *known.components.values()):
             by_component = choice.by == "component"
             group = own.component if by_component else read_group[choice.by](run)
             counts = by_component or own is known
             figures = read_figures(client, run, own)
-            sums = Sums(group, int(counts), int(counts and known.status in FAILED), figures)
+            sums = Sums(group, int(counts), int(counts and known.status in BROKEN), figures)
             above = run.data.tags.get(MEASURED_TAG, run.info.run_id)
             if own is known and above != run.info.run_id:
                 # Its figures count unless those of the other run do, which may come later.
@@ -102,8 +108,12 @@ def _sum_searched(client: MlflowClient, choice: Choice) -> list[Sums]:
         for group in list(filter(None, found))[:_NAMED_MAX]:
             with suppress(RunNotFoundError):
                 names[group] = fetch_run(client, group).info.run_name or group
+    failed = search_failed(client, choice, conditions, failed_steps)
     return add_up(
-        Sums(names[group], one.runs, one.failed, one.figures) for group, one in found.items()
+        [
+            *(Sums(names[group], s.runs, s.failed, s.figures) for group, s in found.items()),
+            *list_failed(failed, choice),
+        ]
     )
 
 

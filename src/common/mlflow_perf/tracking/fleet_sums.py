@@ -16,9 +16,6 @@ WEEK_MS = 7 * 86_400_000
 MONDAY_MS = 4 * 86_400_000
 """The first Monday of Unix time: 5 January 1970."""
 
-FAILED = ("FAILED", "KILLED")
-"""Statuses of runs that count as failed."""
-
 USER_TAG = "mlflow.user"
 """MLflow's tag with the name of the user."""
 
@@ -51,7 +48,7 @@ class Sums:
     Attributes:
         group: The id of an experiment, a user, a component, the name of the parent run, or the
             number of the week since the first Monday of 1970; None for runs without one.
-        runs: How many runs.
+        runs: How many runs, and workflows that failed though no step did.
         failed: How many of them failed or were killed.
         figures: Each of `FIGURES`; None where no run has it.
         week: The number of the week; only if moments divide the groups.

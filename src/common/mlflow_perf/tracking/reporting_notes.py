@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.perf_run import TAG
 
@@ -26,6 +25,7 @@ REPORTING_TAG = f"{TAG}reporting_ms."
 
 _VARIABLE = "MLFLOW_PERF_GROUP_NOTES"
 _NOTE = re.compile(r"([0-9a-zA-Z_-]{1,12}):(\d{1,12}):(\d{1,12})")
+_LINE = re.compile(r"^([0-9a-zA-Z_-]{1,12})" + 4 * r":(\d{1,14})" + "$", re.MULTILINE)
 _APART = re.compile(r"^apart ([0-9a-zA-Z_-]{1,12})$", re.MULTILINE)
 _ID_CHARS = 12
 _NOTES_PER_TAG = 120
@@ -48,30 +48,37 @@ class Reporting(NamedTuple):
 
 
 @contextmanager
-def gathering_notes() -> Iterator[Path]:
-    """Name a file for notes to all processes that start in this block; it is in a folder of ours.
+def gathering_notes(notes: Path) -> Iterator[None]:
+    """Name a new file for notes to all processes that start in this block, which deletes it.
 
     The notes of a group inside another one are its steps', too, and so are passed on at the end.
+
+    Args:
+        notes: The file; where it cannot be made, the steps note nothing.
     """
+    try:
+        notes.touch(mode=0o600, exist_ok=False)
+    except OSError:
+        yield
+        return
     outer = os.environ.get(_VARIABLE)
-    with temporary_folder() as folder:
-        notes = folder / "reporting"
-        os.environ[_VARIABLE] = str(notes)
-        try:
-            yield notes
-        finally:
-            if outer is None:
-                os.environ.pop(_VARIABLE, None)
-            else:
-                os.environ[_VARIABLE] = outer
-                with suppress(OSError):
-                    _append(outer, notes.read_text(encoding="utf-8"))
+    os.environ[_VARIABLE] = str(notes)
+    try:
+        yield
+    finally:
+        os.environ.pop(_VARIABLE, None)
+        if outer is not None:
+            os.environ[_VARIABLE] = outer
+            with suppress(OSError):
+                _append(outer, _read(notes))
+        with suppress(OSError):
+            notes.unlink()
 
 
 def is_gathering() -> bool:
     """Return whether the group of this process is there, and has still to read its steps."""
     path = os.environ.get(_VARIABLE)
-    return path is not None and Path(path).parent.is_dir()
+    return path is not None and Path(path).is_file()
 
 
 def note_reporting(run: RunHandle, document: PerfDocument | None, *, age_sec: float = 0.0) -> None:
@@ -89,13 +96,11 @@ def note_reporting(run: RunHandle, document: PerfDocument | None, *, age_sec: fl
         return
     if run.is_apart:
         note_apart(run_id)
-    since_sec = time.time() - node.started
-    before_ms, after_ms = (
-        max(0, round(1000 * sec)) for sec in (age_sec - since_sec, since_sec - node.duration_sec)
-    )
+    now, ended = time.time(), node.started + node.duration_sec
+    times = min(node.started, now - age_sec), node.started, ended, max(ended, now)
     # The group may be gone, or its file on another machine or outside of a container.
     with suppress(OSError):
-        _append(path, f"{run_id[:_ID_CHARS]}:{before_ms}:{after_ms}\n")
+        _append(path, ":".join((run_id[:_ID_CHARS], *(f"{1000 * t:.0f}" for t in times))) + "\n")
 
 
 def note_apart(run: str) -> None:
@@ -122,8 +127,8 @@ def _read(notes: Path) -> str:
 
 
 def _append(path: str, text: str) -> None:
-    """Append in one write, because other steps append at the same time."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    """Append in one write, because other steps append at the same time; to no deleted file."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(handle, text.encode())
     finally:
@@ -131,10 +136,21 @@ def _append(path: str, text: str) -> None:
 
 
 def tag_reporting(notes: Path) -> dict[str, str]:
-    """Return the tags of a group's run with the notes of its steps; none without notes."""
-    found = [*_NOTE.finditer(_read(notes))]
-    longest = sorted(found, key=lambda note: -int(note[2]) - int(note[3]))
-    words = [note[0] for note in (longest if len(found) > _MOST_NOTES else found)[:_MOST_NOTES]]
+    """Return the tags of a group's run with the notes of its steps; none without notes.
+
+    Each node of a step has noted when its process began, when its block began and ended, and when
+    its report was sent. The step's block is that of all nodes: what a node took while another one
+    still worked kept nobody waiting.
+    """
+    found: dict[str, tuple[int, int, int, int]] = {}
+    for ident, *texts in _LINE.findall(_read(notes)):
+        began, begin, end, sent = map(int, texts)
+        old = found.get(ident, (began, begin, end, sent))
+        found[ident] = min(began, old[0]), min(begin, old[1]), max(end, old[2]), max(sent, old[3])
+    taken = [(i, begin - began, sent - end) for i, (began, begin, end, sent) in found.items()]
+    if len(taken) > _MOST_NOTES:
+        taken = sorted(taken, key=lambda one: -one[1] - one[2])[:_MOST_NOTES]
+    words = [f"{ident}:{max(0, before)}:{max(0, after)}" for ident, before, after in taken]
     chunks = (words[i : i + _NOTES_PER_TAG] for i in range(0, len(words), _NOTES_PER_TAG))
     return {f"{REPORTING_TAG}{i}": " ".join(chunk) for i, chunk in enumerate(chunks)}
 
@@ -151,7 +167,7 @@ class ReportingNotes:
         for text in (text for key, text in tags.items() if key.startswith(REPORTING_TAG)):
             for ident, before, after in _NOTE.findall(text):
                 new, old = (int(before) / 1000, int(after) / 1000), self._found.get(ident, (0, 0))
-                # Each rank of a step has a wrapper.
+                # An earlier version noted each node of a step.
                 self._found[ident] = Reporting(*map(max, new, old))
 
     def find(self, run_id: str | None) -> Reporting:

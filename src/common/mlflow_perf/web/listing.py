@@ -10,6 +10,7 @@ from typing import Any
 
 from mlflow_perf.analysis.metric_text import format_value
 from mlflow_perf.core.format import MISSING, clock_time, cut_text, format_count, quantity
+from mlflow_perf.model.document import BROKEN
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import (
@@ -128,7 +129,7 @@ def build_listing(found: Found, choice: Choice, experiments: Mapping[str, str]) 
             for i in members
         ]
         cells = [s.sum_up([values[i][j] for i in members]) for j, s in enumerate(scales)]
-        failed = sum(kept[i].status in ("FAILED", "KILLED") for i in members)
+        failed = sum(kept[i].status in BROKEN for i in members)
         shown = format_count(len(members), "run") + (f", {failed} failed" if failed else "")
         groups.append(Group(name, shown, cells if choice.group else [], rows))
     older = choice.address(page=found.next_page) if found.next_page else ""
