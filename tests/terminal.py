@@ -39,10 +39,10 @@ class Terminal:
             if select.select([self._handle], [], [], 0.1)[0]:
                 self.screen += os.read(self._handle, 4096).decode()
 
-    def hang_up(self) -> None:
-        """Take the terminal away, and return once the program has ended of that."""
+    def hang_up(self) -> int:
+        """Take the terminal away; return the exit code, -n for signal n, once the program ended."""
         os.close(self._handle)
-        os.waitpid(self._pid, 0)
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
     def wait(self) -> int:
         """Read to the end and return the exit code, -n for signal n."""

@@ -261,6 +261,27 @@ def shell(tmp_path: Path) -> Iterator[Terminal]:
     terminal.hang_up()
 
 
+def test_a_command_ends_with_the_terminal_that_its_wrapper_began(tmp_path: Path) -> None:
+    """The kernel tells only the first process of the session, as below `tmux` or `ssh -t`."""
+    script = f"trap 'echo >{tmp_path}/told; exit 9' HUP; echo rea''dy; while :; do sleep 0.1; done"
+    terminal = Terminal([sys.executable, "-c", WRAPPER, "sh", "-c", script], dict(os.environ))
+    terminal.read_until("ready")
+    assert terminal.hang_up() == 9
+    assert (tmp_path / "told").exists()
+
+
+def test_a_terminal_that_is_gone_ends_what_the_command_left_behind(tmp_path: Path) -> None:
+    """As at the end of the session's first process, although the wrapper ends later."""
+    wrapper = WRAPPER + "sys.exit(open(sys.argv[-1]).read() or code)"
+    wrapper = wrapper.replace("sys.exit(code)\n", "")
+    os.mkfifo(tmp_path / "left")
+    left = """sh -c 'echo rea""dy; sleep 60; echo still there >&9' 9<>"$0" & exec sleep 600"""
+    argv = [sys.executable, "-c", wrapper, "sh", "-c", left, str(tmp_path / "left")]
+    terminal = Terminal(argv, dict(os.environ))
+    terminal.read_until("ready")
+    assert terminal.hang_up() == 129
+
+
 @pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGSTOP])
 def test_a_command_that_is_stopped_alone_goes_on_alone(
     number: signal.Signals, tmp_path: Path

@@ -60,6 +60,21 @@ def test_the_whole_stack_is_read_from_the_inside() -> None:
     assert lines == {first + 7}, "the line of the call"
 
 
+def test_of_a_deep_recursion_only_the_innermost_frames_are_read() -> None:
+    """Each frame that is looked at takes memory of the job until its function returns."""
+    limit, size = sys.getrecursionlimit(), threading.stack_size(256 * 2**20)
+    sys.setrecursionlimit(20_000)
+    try:
+        with deep_thread(10_000) as ident:
+            names = [code.co_name for code, _ in read_stack(ident)]
+    finally:
+        threading.stack_size(size)
+        sys.setrecursionlimit(limit)
+    assert len(names) == 2_000
+    assert names[-1] == "descend"
+    assert "wait" in names[:3]
+
+
 def test_a_thread_that_is_gone_has_no_stack() -> None:
     """Nor is that an error: threads end at any time."""
     with deep_thread(1) as ident:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from mlflow_perf.errors import PipelineError, StepFailedError
+from mlflow_perf.model.document import BROKEN
 from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
@@ -79,7 +80,7 @@ class Result:
             message = "Stopped by an interrupt; all steps were ended."
             raise StepFailedError(unfinished[0] if unfinished else "", message)
         if self.status != "FINISHED":
-            failed = [o for o in self.steps.values() if o.status in ("FAILED", "KILLED")]
+            failed = [o for o in self.steps.values() if o.status in BROKEN]
             lines = [
                 f"Step {o.name!r} failed: {o.message.rstrip('.')}."
                 + (f" Its log: {o.log}" if o.log else "")

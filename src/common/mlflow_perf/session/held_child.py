@@ -100,7 +100,7 @@ class HeldChild:
         self.received: list[int] = []
         self.unseen_sec = 0.0
         self._failed: tuple[int, int] | None = None
-        self._is_stopped = False
+        self._is_stopped = self._is_hung_up = False
         self._stop_asked_at = -_STOP_WITHIN_SEC
         self._held: list[tuple[float, Sent]] = []  # when to pass it on
         self._to_group: list[tuple[float, Sent]] = []  # when it is forgotten
@@ -158,6 +158,9 @@ class HeldChild:
             if not self._pass_on(_LOOK_EVERY_SEC):
                 look()
         self.unseen_sec = time.monotonic() - looked
+        if self._is_hung_up:
+            # The kernel tells the others at the end of the session's first process.
+            os.killpg(0, signal.SIGHUP)
         if self._failed is not None:
             return self._failed
         if ended.si_code == os.CLD_EXITED:
@@ -242,8 +245,11 @@ class HeldChild:
             self._stop_asked_at = time.monotonic()
         elif came.number == signal.SIGCONT:
             self._forget_stop()
-        # What the kernel sends, as for a key at the terminal, it sent to the command too.
-        if came.code <= 0:
+        # What the kernel sends, as for a key at the terminal, it sent to the command too. Only that
+        # a terminal is gone it tells just the first process of the terminal's session.
+        hung_up = came.code > 0 and came.number == signal.SIGHUP and os.getsid(0) == os.getpid()
+        self._is_hung_up |= hung_up
+        if came.code <= 0 or hung_up:
             # Stops and what ends them keep their order.
             at_once = came.number in _numbers((*_JOB_CONTROL, "CONT"))
             due = time.monotonic() + (0 if at_once else _GRACE_SEC)

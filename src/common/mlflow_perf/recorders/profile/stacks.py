@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from itertools import accumulate, chain, compress, repeat, starmap, takewhile, tee
+from itertools import accumulate, chain, compress, islice, repeat, starmap, takewhile, tee
 from operator import attrgetter, methodcaller, truth
 from types import CodeType
 from typing import Any
@@ -30,6 +30,10 @@ Place = tuple[CodeType, int]
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments."""
 
+# Each frame that is looked at becomes an object of some 300 bytes in the job's memory. By default
+# Python ends a recursion at 1,000.
+_MOST_FRAMES = 2_000
+
 _call: Callable[[Callable[[], Any]], Any] = methodcaller("__call__")
 _get_place = attrgetter("f_code", "f_lasti")
 _get: Callable[[Any, Any], Any] = getattr
@@ -51,7 +55,7 @@ def list_idents() -> list[int]:
 
 
 def read_stack(ident: int) -> list[Place]:
-    """Return the place of each frame of a thread, the innermost first; empty for one that is gone.
+    """Return the places of a thread's 2,000 innermost frames, innermost first; empty if it is gone.
 
     The frames are followed within one call into C, during which no other thread runs. So the stack
     is of one moment, and no frame is kept, with the job's variables in it.
@@ -92,7 +96,7 @@ def _walk(ident: int) -> Iterator[Place]:
     """Return an iterator over the frames' places that runs no Python code."""
     innermost: Iterator[Any] = map(methodcaller("get", ident), _list_frames())
     frames = accumulate(chain(innermost, repeat("f_back")), _get)
-    return map(_get_place, takewhile(truth, frames))
+    return map(_get_place, takewhile(truth, islice(frames, _MOST_FRAMES)))
 
 
 if sys.version_info[:2] == (3, 11):
