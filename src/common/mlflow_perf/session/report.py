@@ -5,7 +5,6 @@ The job's result, exception and exit code pass through untouched whatever fails 
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlflow_perf.core.handler_errors import is_from_handler
-from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
+from mlflow_perf.core.interrupt_flag import at_exit
 from mlflow_perf.core.originals import find_file_replacer
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
@@ -349,7 +348,6 @@ def _finish_at_exit() -> None:
             session._finish(  # noqa: SLF001 - of this module
                 Outcome("KILLED", "the interpreter ended inside the block")
             )
-    renew_interrupt_flag()
 
 
 def _renew_guard() -> None:
@@ -357,7 +355,7 @@ def _renew_guard() -> None:
     _guard = Lock()
 
 
-atexit.register(_finish_at_exit)
+at_exit(_finish_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_guard)
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.format import format_count
-from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
 from mlflow_perf.core.own_cost import as_own, bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
@@ -162,7 +161,6 @@ class RunRecorder:
         sending = self._send(recording)
         if not open_runs:  # they would have the wait in their figures
             self._patience.await_report(sending, run_sec=recording.window.summary.duration() or 0.0)
-            renew_interrupt_flag()  # MLflow ends its run at the interpreter's exit, too
 
     @as_own()
     def run_deleted(self, run_id: str) -> None:
