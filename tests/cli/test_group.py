@@ -80,6 +80,27 @@ def test_sending_reports_between_short_steps_is_not_the_workflows_waiting(
     assert "  mlflow-perf  " in shown
 
 
+AUTOLOGGED = """
+import mlflow, time
+with mlflow.start_run(): time.sleep(0.1)
+"""
+
+
+@pytest.mark.e2e
+def test_so_it_is_where_the_steps_are_runs_of_autolog(
+    client: MlflowClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The report of a run is sent at its end, in the step's own process."""
+    monkeypatch.setenv("MLFLOW_PERF_AUTOLOG", "true")
+    (tmp_path / "step.py").write_text(AUTOLOGGED)
+    loop = f"for i in 1 2; do {sys.executable} step.py; done"
+    done = _group("autologged", "--", "sh", "-c", loop, folder=tmp_path)
+    workflow = build_workflow(get_run(done.stderr.split()[-1]))
+    assert workflow is not None
+    assert len(workflow.steps) == 2
+    assert workflow.steps[1].reporting_sec > 0
+
+
 @pytest.mark.e2e
 def test_the_steps_of_a_group_in_a_group_are_steps_of_both(
     client: MlflowClient, tmp_path: Path

@@ -11,11 +11,9 @@ import pytest
 
 ENDS = """
 import atexit, os, sys, time
-@atexit.register
-def finish():
-    from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
-    eval("1")
-    renew_interrupt_flag()
+from mlflow_perf.core.interrupt_flag import at_exit
+at_exit(lambda: eval("1"))
+atexit.register(eval, "1")
 """
 CTRL_C = "signal.raise_signal(signal.SIGINT); time.sleep(9)"
 HANDLED = """

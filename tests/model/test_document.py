@@ -107,6 +107,15 @@ def test_a_value_that_is_not_a_number_is_missing(literal: str, tmp_path: Path) -
     assert summary["max_t_mem_percent"] == 5.0
 
 
+def test_a_figure_that_cannot_be_negative_is_absent() -> None:
+    """A time or a memory below zero is missing; a growth or a figure of a user is not."""
+    impossible = {"duration_sec": -5.0, "job_max_mem_mb": -300, "ops/load/total_ms": -1.0}
+    possible = {"job_mem_growth_mb_per_min": -3.0, "mine": -4.0, "ops/credit/count": -2.0}
+    node = {"duration_sec": -5.0, "summary": {**impossible, **possible}}
+    read = NodeDocument.from_dict(node)
+    assert (read.duration_sec, read.summary) == (None, possible)
+
+
 def test_the_seeds_format_loads() -> None:
     """`{node: [report, …]}` becomes a document; its totals are differences, not since boot."""
     reports = [

@@ -49,3 +49,11 @@ def test_azure_ml_gets_the_smallest_machine_that_is_enough() -> None:
     assert nodes["b"].resources.instance_type == "Standard_F4s_v2"
     assert kept.instance_count == 2
     assert "no common machine" in said[-1]
+
+
+def test_a_command_by_itself_gets_its_machine_too() -> None:
+    """It is a job without steps in azure-ai-ml."""
+    make = pytest.importorskip("azure.ai.ml").command
+    job = make(command="true", environment="azureml:x:1")
+    ask_azure(job, {"a": SIZES["a"]}, say=lambda _: None)
+    assert job.resources.instance_type == "Standard_F2s_v2"

@@ -11,6 +11,7 @@ import pytest
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.loading import load_job
+from mlflow_perf.pipelines.read_graph import read_graph
 
 WritePipeline = Callable[[str], Path]
 ONE = """
@@ -48,6 +49,32 @@ def test_a_script_finds_files_beside_it(
     assert Path.cwd() == tmp_path / "elsewhere"
     monkeypatch.chdir(tmp_path.parent)
     assert load_job(f"{tmp_path.name}/pipe.py", {})[0].display_name == "one"
+
+
+JOB = """\
+type: command
+command: python train.py
+code: ./src
+environment: azureml:x:1
+"""
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_loaded_job_finds_its_code_from_any_folder(
+    moves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths in a YAML file start at its folder, also after the script has left that folder."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "job.yml").write_text(JOB)
+    lines = ["from azure.ai.ml import load_job", "job = load_job('job.yml')"]
+    if moves:
+        lines.insert(0, f"import os; os.chdir({str(tmp_path)!r})")
+    path = tmp_path / "submit.py"
+    path.write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (step,) = read_graph(load_job(str(path), {})[0], source=path).steps.values()
+    assert step.code == tmp_path / "src"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,13 @@ def test_names_that_share_a_metric_have_one_row_each_and_visible_spaces() -> Non
     assert "<bdi>load␣</bdi>" in render(PerfDocument({0: node}))
 
 
+def test_a_time_below_zero_is_absent() -> None:
+    """No recorder writes one."""
+    times = {"load": {"count": 1, "total_ms": -4.0}, "fit": {"count": 1, "total_ms": 4.0}}
+    report = build_run_page(PerfDocument({0: NodeDocument(operations={"times": times})}))
+    assert [row["name"] for row in report.operations["rows"]] == ["fit"]
+
+
 def test_a_counter_beyond_floats_does_not_cost_the_report() -> None:
     """A whole number is a sum of any size; what cannot be drawn is left out."""
     node = NodeDocument(operations={"counters": {"rows": 7, "huge": 10**400, "deep": -(10**400)}})

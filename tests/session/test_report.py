@@ -425,6 +425,19 @@ def test_an_inner_block_is_an_operation_of_the_outer(store: str) -> None:
     assert len(MlflowClient().search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]])) == 1
 
 
+def test_an_inner_block_keeps_its_run_after_its_end(store: str) -> None:
+    """Its figures are in the outer block's run; a run that it names itself stays named."""
+    asked = MlflowClient().create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
+    named, inner = mlflow_perf.report("named", run_id=asked), mlflow_perf.report("inner")
+    with mlflow_perf.report("outer", node=3) as outer:
+        with inner, named:
+            pass
+        assert (inner.run_id, inner.node, inner.own_run) == (outer.run_id, 3, True)
+    assert (inner.run_id, named.run_id) == (outer.run_id, asked)
+    with inner:
+        assert inner.run_id not in (None, outer.run_id), "a block by itself has a run of its own"
+
+
 def test_a_block_begins_while_the_one_before_is_being_sent(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,15 +7,19 @@ MLflow executes some: the process would end with 1 (`run_eval_code_obj` in CPyth
 
 from __future__ import annotations
 
+import atexit
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 
-def renew_interrupt_flag() -> None:
-    """Note again that Ctrl-C ended the program, if it did.
+def at_exit(work: Callable[[], None]) -> None:
+    """Do work of ours at the interpreter's exit; the note is renewed after all of it."""
+    atexit.register(work)
 
-    Anything of ours that works at the interpreter's exit calls this last.
-    """
+
+def _renew_interrupt_flag() -> None:
+    """Note again that Ctrl-C ended the program, if it did."""
     kind, traceback = getattr(sys, "last_type", None), getattr(sys, "last_traceback", None)
     if not (isinstance(kind, type) and issubclass(kind, KeyboardInterrupt)) or traceback is None:
         return
@@ -23,3 +27,7 @@ def renew_interrupt_flag() -> None:
     if traceback.tb_frame.f_back is None and not hasattr(sys, "ps1"):
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")  # noqa: S102 - only code from text sets the note
+
+
+# The exit runs first what was registered last: this comes after all that `at_exit` registers.
+atexit.register(_renew_interrupt_flag)

@@ -16,6 +16,7 @@ import msgspec
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.core.json_io import Columns, from_json, to_json, write_text
 from mlflow_perf.errors import DocumentError
+from mlflow_perf.model.metrics import Metric, find_metric
 from mlflow_perf.model.summary import summarise, summarise_run
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ BROKEN = ("FAILED", "KILLED")
 """The statuses of what did not end well."""
 WORST_FIRST = (*BROKEN, "RUNNING", "FINISHED")
 """Every status; of several, the first one here counts."""
+_TIME_OF_RECORDS = re.compile(r"(ops|transfers)/.*_ms$")
 _ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}
 
 
@@ -84,7 +86,7 @@ class NodeDocument:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> NodeDocument:
-        """Return the node that `as_dict` wrote.
+        """Return the node that `as_dict` wrote, less what cannot be, as a negative time.
 
         Raises:
             DocumentError: When a known key holds a value of the wrong type, or the columns of
@@ -102,6 +104,12 @@ class NodeDocument:
         if len(lengths) > 1:
             raise DocumentError(f"The columns of a node's 'reports' differ in length: {lengths}.")
         node.extra = {key: value for key, value in data.items() if key not in _KNOWN}
+        for key in [key for key, value in node.summary.items() if value < 0]:
+            metric, is_time = find_metric(key), bool(_TIME_OF_RECORDS.match(key))
+            if is_time or (isinstance(metric, Metric) and not metric.is_signed):
+                del node.summary[key]
+        if node.duration_sec is not None and node.duration_sec < 0:
+            node.duration_sec = None
         return node
 
     def rows(self) -> list[dict[str, float]]:

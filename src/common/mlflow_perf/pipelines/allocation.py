@@ -53,19 +53,19 @@ def make_specification(executors: Iterable[Any], size: StepSize | None) -> dict[
 
 
 def ask_azure(job: Any, sizes: Mapping[str, StepSize], *, say: Callable[[str], object]) -> None:
-    """Set the instance type of each step of an Azure ML pipeline job.
+    """Set the instance type of each step of an Azure ML job.
 
     Azure ML chooses the machine of a step by its type on serverless compute and on Kubernetes; a
     cluster has one type, and refuses none.
 
     Args:
-        job: The `PipelineJob`.
+        job: The `PipelineJob`, or a command by itself, which is its only step.
         sizes: Size of each step, by the name of its node.
         say: Prints a line for the user.
     """
     from azure.ai.ml.entities import JobResourceConfiguration
 
-    for name, node in job.jobs.items():
+    for name, node in (job.jobs or dict.fromkeys(sizes, job)).items():
         size = sizes.get(name)
         if size is None or size.memory_mb is None:
             continue

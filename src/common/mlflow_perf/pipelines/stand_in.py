@@ -6,7 +6,9 @@ refused by name.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import os
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -78,12 +80,19 @@ class Record:
 
 @contextmanager
 def standing_in(record: Record) -> Iterator[None]:
-    """Let `azure.ai.ml.MLClient` and the credentials of azure-identity be stand-ins in a block."""
+    """Let `azure.ai.ml.MLClient` and the credentials of azure-identity be stand-ins in a block.
+
+    The functions that load a YAML file note where it is now: azure-ai-ml resolves the paths in it
+    when a job is submitted, from the current folder, which a job has left by the time it is run.
+    """
     import azure.ai.ml
 
     client = type("MLClient", (_Client,), {"_record": record})
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(azure.ai.ml, "MLClient", client))
+        for name in [n for n in dir(azure.ai.ml) if n.startswith("load_")]:
+            load = _loading_from_here(getattr(azure.ai.ml, name))
+            stack.enter_context(mock.patch.object(azure.ai.ml, name, load))
         stack.enter_context(mock.patch.object(webbrowser, "open", return_value=False))
         if importlib.util.find_spec("azure.identity") is not None:
             import azure.identity
@@ -91,6 +100,15 @@ def standing_in(record: Record) -> Iterator[None]:
             for name in [n for n in dir(azure.identity) if n.endswith("Credential")]:
                 stack.enter_context(mock.patch.object(azure.identity, name, _Credential))
         yield
+
+
+def _loading_from_here(load: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(load)
+    def loading(source: Any = None, *args: Any, **options: Any) -> Any:
+        is_path = isinstance(source, str | os.PathLike)
+        return load(str(Path(source).absolute()) if is_path else source, *args, **options)
+
+    return loading
 
 
 class _Credential:

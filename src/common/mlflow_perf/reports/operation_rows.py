@@ -35,7 +35,8 @@ def read_figures(node: NodeDocument, prefix: str) -> Figures:
     found: Figures = {}
     nested = block.get("times")
     for name, stats in (nested if isinstance(nested, dict) else block).items():
-        numbers = {_ALIASES.get(k, k): v for k, v in read_numbers(stats).items()}
+        # A count or a time below zero is of no recorder: it is absent.
+        numbers = {_ALIASES.get(k, k): v for k, v in read_numbers(stats).items() if v >= 0}
         if numbers:
             found[str(name)] = numbers
     in_keys: dict[str, list[str]] = {}

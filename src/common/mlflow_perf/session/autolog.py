@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from dataclasses import replace
 from typing import Any
 
 from mlflow_perf.core.handler_errors import is_from_handler
-from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
+from mlflow_perf.core.interrupt_flag import at_exit
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import SETTINGS, Settings, read_setting
@@ -101,7 +100,6 @@ def finish_at_exit() -> None:
             if is_from_handler(error):
                 raise
             _log.warning("The performance of a run is not reported: %s", first_line(error))
-        renew_interrupt_flag()
 
 
 def _renew_in_child() -> None:
@@ -111,6 +109,6 @@ def _renew_in_child() -> None:
         _autolog.renew_lock()
 
 
-atexit.register(finish_at_exit)
+at_exit(finish_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_in_child)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import sys
 from typing import Any
 
-from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
+from mlflow_perf.core.interrupt_flag import at_exit
 from mlflow_perf.core.settings import Settings, arguments_of
 from mlflow_perf.session.cell_magic import is_notebook
 from mlflow_perf.session.report import Session, report
@@ -47,7 +46,6 @@ def _stop_at_exit() -> None:
     error = None if is_notebook() else getattr(sys, "last_value", None)
     if session is not None and session.is_open:
         session.__exit__(None if error is None else type(error), error, None)
-        renew_interrupt_flag()
 
 
-atexit.register(_stop_at_exit)
+at_exit(_stop_at_exit)

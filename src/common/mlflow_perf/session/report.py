@@ -5,7 +5,6 @@ The job's result, exception and exit code pass through untouched whatever fails 
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlflow_perf.core.handler_errors import is_from_handler
-from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
+from mlflow_perf.core.interrupt_flag import at_exit
 from mlflow_perf.core.originals import find_file_replacer
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
@@ -83,7 +82,8 @@ class Session:
         self.document = PerfDocument()
         self._settings = settings
         self._recording: Recording | None = None
-        self._recorded_run: RunRecording | None = None
+        # What reports the run around the block; after the block, too.
+        self._recorded_run: RunRecording | Recording | None = None
         self._outer: Session | None = None
         self._timers: list[Any] = []
         self._left_out = self._has_failed = False
@@ -100,10 +100,10 @@ class Session:
 
     @property
     def run_id(self) -> str | None:
-        """Id of the MLflow run; None outside a block, or while there is no run."""
-        if self._outer is not None and self._settings.run_id is not None:
-            return self._settings.run_id  # what the job logs belongs there, whoever reports
-        recording = self._find_recording()
+        """Id of the MLflow run; None before the block, or while there is no run."""
+        recording, asked = self._find_recording(), self._settings.run_id
+        if asked is not None and (self._outer is not None or recording is not self._recording):
+            return asked  # what the job logs belongs there, whoever reports
         return self._copied_run_id if recording is None else recording.run_id
 
     @property
@@ -182,7 +182,8 @@ class Session:
                     "it began inside %r, which ended before it; put one block around both",
                     self._outer.name,
                 )
-            self._outer = self._outer if self._timers else None
+            if not self._timers and self._outer is not None:
+                self._recorded_run, self._outer = self._find_recording(), None
             return
         # A forked child that leaves its parent's block must not report in the parent's name.
         if current() is self:
@@ -349,7 +350,6 @@ def _finish_at_exit() -> None:
             session._finish(  # noqa: SLF001 - of this module
                 Outcome("KILLED", "the interpreter ended inside the block")
             )
-    renew_interrupt_flag()
 
 
 def _renew_guard() -> None:
@@ -357,7 +357,7 @@ def _renew_guard() -> None:
     _guard = Lock()
 
 
-atexit.register(_finish_at_exit)
+at_exit(_finish_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_guard)
 

@@ -16,14 +16,13 @@ from typing import Any
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.format import format_count
-from mlflow_perf.core.interrupt_flag import renew_interrupt_flag
 from mlflow_perf.core.own_cost import as_own, bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.threads import RLock
 from mlflow_perf.core.uris import is_http
 from mlflow_perf.integrations import proxystore
-from mlflow_perf.model.document import AUTOLOG
+from mlflow_perf.model.document import AUTOLOG, PerfDocument
 from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.publish.delivery_queue import DeliveryQueue, Sending
 from mlflow_perf.publish.journal_file import find_state_folder
@@ -43,6 +42,7 @@ from mlflow_perf.session.run_sources import detect_node, open_job_readers
 from mlflow_perf.session.signals import SignalWatch
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
+from mlflow_perf.tracking.reporting_notes import note_reporting
 from mlflow_perf.tracking.run_events import StartedRun
 from mlflow_perf.tracking.run_notes import is_reported, note_reported
 
@@ -162,7 +162,6 @@ class RunRecorder:
         sending = self._send(recording)
         if not open_runs:  # they would have the wait in their figures
             self._patience.await_report(sending, run_sec=recording.window.summary.duration() or 0.0)
-            renew_interrupt_flag()  # MLflow ends its run at the interpreter's exit, too
 
     @as_own()
     def run_deleted(self, run_id: str) -> None:
@@ -213,6 +212,7 @@ class RunRecorder:
 
     def _say(self, delivery: Delivery) -> None:
         note_reported(delivery.run, self._node.count, delivery.tags.get("mlflow_perf.measured_by"))
+        note_reporting(delivery.run, PerfDocument({0: delivery.document}))
         if self._settings.quiet or delivery.index:
             return
         if delivery.is_brief:

@@ -32,6 +32,7 @@ class Metric:
         compute: The formula, as code.
         better: `"lower"` or `"higher"` where one of them is better for the same work, else `""`.
         essential: Whether a store that takes few metrics gets this one before all others.
+        is_signed: Whether it can be negative.
     """
 
     key: str
@@ -42,6 +43,7 @@ class Metric:
     compute: Formula
     better: str = ""
     essential: bool = False
+    is_signed: bool = False
 
     @property
     def by_default(self) -> bool:
@@ -169,7 +171,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("job_mem_growth_mb_per_min", "MB/min", "processes",
            "slope of the straight line through `job_mem_mb`",
            "How fast the memory of the job's own processes grew over the block; from 5 s on.",
-           by.growth_per_min("job_mem_mb")),
+           by.growth_per_min("job_mem_mb"), is_signed=True),
     Metric("job_threads_max", "", "processes", "max over time of `job_threads`",
            "Most threads of the job's own processes at any sample.", by.peak("job_threads")),
     Metric("job_processes_avg", "", "processes", "time-weighted mean of `job_processes`",
