@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from tests.terminal import Terminal
 
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli.group import describe
@@ -57,6 +58,19 @@ def test_steps_started_by_make_are_one_workflow(client: MlflowClient, tmp_path: 
     assert [step.status for step in workflow.steps] == ["FINISHED", "FINISHED"]
     files = {item.path for item in client.list_artifacts(parent.info.run_id)}
     assert {"perf", "perf_report.html"} <= files
+
+
+@pytest.mark.e2e
+def test_a_group_whose_terminal_is_gone_ends_as_its_command(client: MlflowClient) -> None:
+    """Its last lines can be written nowhere, and its report is sent."""
+    terminal = Terminal(
+        [*GROUP, "gone", "--", "sh", "-c", "echo begun; sleep 60"], dict(os.environ)
+    )
+    terminal.read_until("begun")
+    assert terminal.hang_up() == -signal.SIGHUP
+    (run,) = client.search_runs(["0"], "attributes.run_name = 'gone'")
+    assert run.info.status == "KILLED"
+    assert run.data.tags["mlflow_perf.cause"] == "signal SIGHUP"
 
 
 @pytest.mark.e2e

@@ -196,11 +196,7 @@ def _await_steps(group: _Group, child: HeldChild, end: Outcome, settings: Settin
             of_what = "" if is_killed else "the report of "
             who = "a second signal" if is_killed else "a signal"
             count, most = format_count(len(busy), "step"), f"at most {most_sec:.0f} s"
-            with contextlib.suppress(OSError):  # the terminal may be gone
-                click.echo(
-                    f"mlflow-perf: waiting {most} for {of_what}{count} | {who} ends the wait",
-                    err=True,
-                )
+            _say(f"waiting {most} for {of_what}{count} | {who} ends the wait")
         return bool(busy) and waited_sec < most_sec
 
     child.wait_while(is_busy)
@@ -280,11 +276,17 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     if not settings.quiet:
         if group.apart:
             count = format_count(group.apart, "step")
-            click.echo(f"mlflow-perf: {count} reported to another store", err=True)
+            _say(f"{count} reported to another store")
         if kept:
             count, then = format_count(kept, "step"), f"mlflow-perf recover {folder}"
-            click.echo(f"mlflow-perf: the report of {count} is kept | {then}", err=True)
+            _say(f"the report of {count} is kept | {then}")
         if at_work:
             count, verb = format_count(at_work, "step"), "is" if at_work == 1 else "are"
-            click.echo(f"mlflow-perf: {count} {verb} still at work | {_LATER}", err=True)
-        click.echo(f"mlflow-perf: {said} | mlflow-perf report {run_id}", err=True)
+            _say(f"{count} {verb} still at work | {_LATER}")
+        _say(f"{said} | mlflow-perf report {run_id}")
+
+
+def _say(text: str) -> None:
+    """Print a line, where there still is a terminal; the command's exit code stays."""
+    with contextlib.suppress(OSError):
+        click.echo(f"mlflow-perf: {text}", err=True)

@@ -196,6 +196,7 @@ class HeldChild:
         Args:
             is_busy: Whether to go on waiting.
         """
+        self._pass_on(_GRACE_SEC)  # the signal that has ended the command may come only now
         before, ending = len(self.received), _numbers(_ENDING)
         # Not SIGCONT, which Slurm and systemd send with SIGTERM, nor SIGWINCH.
         while ending.isdisjoint(self.received[before:]) and is_busy():
