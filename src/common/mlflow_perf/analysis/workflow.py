@@ -30,8 +30,8 @@ class Workflow:
 
     Attributes:
         name: The parent's name.
-        started: Unix time of the start, in seconds.
-        duration_sec: From the first start to the last end.
+        started: Unix time of the start or the first submission, in seconds.
+        duration_sec: From the first start, or the first submission, to the last end.
         steps: The steps in the order of their starts.
         critical_path: Names of the steps that make up the length of the workflow, in order.
         totals: Figures of the whole.
@@ -80,7 +80,7 @@ def build_workflow(
     named = name_steps(part for run in runs for part in run.split())
     found = charge_shared_nodes([_build_step(name, run, cut) for name, run in named.items()])
     found.sort(key=lambda step: (step.started, step.name))
-    begin = min(step.started for step in found)
+    begin = min(min(step.started, step.submitted or step.started) for step in found)
     if parent.started is not None:
         begin = min(begin, parent.started)
     last = max(found, key=lambda step: (step.ended, step.name))

@@ -77,8 +77,10 @@ def log_workflow(
     tasks = workflow.tasks
     # Where the source has no times, all began together, and the longest has ended now.
     latest = time.time() - max(task.duration_sec for task in tasks)
-    began = min((t.started for t in tasks if t.started is not None), default=latest)
-    ended = max((t.started or began) + t.duration_sec for t in tasks)
+    first = min((t.started for t in tasks if t.started is not None), default=latest)
+    # As for a pipeline that runs here, the wait for the first start is part of the whole.
+    began = min([first, *(t.submitted for t in tasks if t.submitted is not None)])
+    ended = max((t.started or first) + t.duration_sec for t in tasks)
     if parent is None:
         tags = {
             IMPORTED_TAG: f"{workflow.source} workflow",
@@ -88,7 +90,7 @@ def log_workflow(
         start_ms = int(1000 * began)
         parent = client.create_run(experiment_id, start_time=start_ms, tags=tags).info.run_id
     shared = {PARENT_TAG: parent, IMPORTED_TAG: workflow.source}
-    runs = [_make_run(task, began, {**shared, _KEY: key}) for key, task in new.items()]
+    runs = [_make_run(task, first, {**shared, _KEY: key}) for key, task in new.items()]
     write_runs(client, experiment_id, runs, watch=lambda done: watch(done, len(runs)))
     statuses = {task.status for task in tasks}
     status = next((s for s in ("KILLED", "FAILED") if s in statuses), "FINISHED")
@@ -101,8 +103,8 @@ def log_workflow(
     )  # fmt: skip
 
 
-def _make_run(task: Task, began: float, tags: dict[str, str]) -> FinishedRun:
-    started = began if task.started is None else task.started
+def _make_run(task: Task, first: float, tags: dict[str, str]) -> FinishedRun:
+    started = first if task.started is None else task.started
     nodes = [task.metrics] * task.nodes if task.nodes > 1 else []
     of_run = {m.key: value for m in RUN_METRICS if (value := m.compute(nodes)) is not None}
     of_run.pop("run_imbalance_pct", None)  # the source has the mean of the nodes only
