@@ -160,6 +160,29 @@ def test_jobs_that_nothing_preceded_waited_since_they_were_submitted(
     assert "2 h 10 min" in cli("report", done["run_id"], "-o", "-").output
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_files_that_overlap_are_one_workflow(
+    client: MlflowClient, cli_json: Any, order: tuple[int, int]
+) -> None:
+    """Its duration and its status are those of the jobs of both, whichever is imported first."""
+    header = "JobID|JobName|State|ElapsedRaw|AllocCPUS|Submit|Start\n"
+    jobs = [
+        "1|a|FAILED|600|2|2026-11-20T08:00:00|2026-11-20T09:00:00\n",
+        "2|b|COMPLETED|600|2|2026-11-20T08:00:00|2026-11-20T10:00:00\n",
+        "3|c|COMPLETED|600|2|2026-11-20T11:00:00|2026-11-20T11:50:00\n",
+    ]
+    files = [jobs[:2], jobs[1:]]
+    for at in order:
+        Path("jobs.txt").write_text(header + "".join(files[at]))
+        (done,) = cli_json("import", "jobs.txt", "--experiment", f"overlapping {order}")
+    assert (done["tasks"], done["known"]) == (1, 1)
+    workflow, parent = build_workflow(get_run(done["run_id"])), client.get_run(done["run_id"])
+    assert workflow is not None
+    assert workflow.duration_sec == parent.data.metrics["duration_sec"] == 4 * 3600.0
+    assert parent.info.end_time - parent.info.start_time == 4 * 3_600_000
+    assert parent.info.status == "FAILED"
+
+
 def test_bad_input_is_one_line(cli: Call) -> None:
     """With the file's line and exit code 2."""
     Path("bad.txt").write_text(HEADER + "1\tx\n")
