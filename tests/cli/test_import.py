@@ -157,6 +157,7 @@ def test_jobs_that_nothing_preceded_waited_since_they_were_submitted(
     assert "2 steps  2 h 10 min" in table
     assert table.count("+2 h") == 2
     assert "Waiting took" in table
+    assert "unused" not in table, "the file does not tell the CPU time"
     assert "2 h 10 min" in cli("report", done["run_id"], "-o", "-").output
 
 

@@ -23,6 +23,8 @@ _SLACK_SEC = 0.5
 """MLflow keeps times in ms and launchers take their time: a step may have waited for another one
 that ended up to this long after the step began."""
 
+_USED_KEYS = {"job_cpu_hours", "node_used_cpu_hours"}
+
 
 @dataclass(frozen=True)
 class Workflow:
@@ -256,7 +258,10 @@ def _sum_up(steps: Sequence[Step], duration_sec: float, parent: Step) -> dict[st
     if "cpu_hours" in known:
         held = sum_held_cpu_hours(steps)
         # What nobody used is of the measured blocks; what the steps did not use is of all the time.
-        known |= {"cpu_hours": held, "job_unused_cpu_hours": held - min(held, used)}
+        known["cpu_hours"] = held
+        # Where no step's source told the CPU time, nobody knows how much of it was unused.
+        if any(_USED_KEYS & summary.keys() for summary in summaries):
+            known["job_unused_cpu_hours"] = held - min(held, used)
     if "unused_cpu_hours" in known:
         known["unused_cpu_hours"] = min(known["unused_cpu_hours"], known["cpu_hours"])
     critical = [step for step in steps if step.critical]
