@@ -72,6 +72,16 @@ def test_a_step_waits_only_since_it_was_submitted() -> None:
     assert built(step("a", 100.0, 110.0), odd).steps[1].waited_sec == 40.0
 
 
+def test_a_workflow_begins_when_its_first_step_was_submitted() -> None:
+    """The wait before the first start is part of the whole, and of its critical path."""
+    first = replace(step("a", 100.0, 110.0), tags={"mlflow_perf.submitted": "40.000"})
+    beside = replace(step("b", 100.0, 160.0), tags={"mlflow_perf.submitted": "70.000"})
+    workflow = built(first, beside)
+    assert (workflow.started, workflow.duration_sec) == (40.0, 120.0)
+    assert [one.waited_sec for one in workflow.steps] == [60.0, 30.0]
+    assert workflow.totals["critical_waited_sec"] == 30.0
+
+
 def test_what_mlflow_perf_took_between_steps_is_no_waiting() -> None:
     """It sends the report of one step and starts before the next one."""
     steps = [step("a", 101.0, 110.0), step("b", 120.0, 130.0), step("c", 131.0, 155.0)]

@@ -10,10 +10,12 @@ import pytest
 from click.testing import Result
 from mlflow import MlflowClient
 
+from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli import import_
 from mlflow_perf.histories import ImportedWorkflow
 from mlflow_perf.publish.workflow_writer import Place
 from mlflow_perf.tracking import bulk_runs
+from mlflow_perf.tracking.search import get_run
 
 Call = Callable[..., Result]
 
@@ -130,6 +132,56 @@ def test_jobs_without_times_begin_together(
     assert "Waiting took" not in said
     assert "waiting" not in cli("explain", done["run_id"]).stdout
     assert {"ann", "bob"} <= {group["group"] for group in cli_json("fleet", "--by", "user")}
+
+
+def test_jobs_that_nothing_preceded_waited_since_they_were_submitted(
+    client: MlflowClient, cli_json: Any, cli: Call
+) -> None:
+    """The workflow begins when its first job is submitted, in each place that says how long."""
+    Path("jobs.txt").write_text(
+        "JobID|JobName|State|ElapsedRaw|AllocCPUS|Submit|Start\n"
+        "50|prep|COMPLETED|600|2|2026-11-20T08:00:00|2026-11-20T10:00:00\n"
+        "51|fit|COMPLETED|600|2|2026-11-20T09:00:00|2026-11-20T10:00:00\n"
+    )
+    (done,) = cli_json("import", "jobs.txt")
+    whole_sec = 7800.0
+    workflow = build_workflow(get_run(done["run_id"]))
+    assert workflow is not None
+    waited = {step.name: step.waited_sec for step in workflow.steps}
+    assert waited == {"prep": 7200.0, "fit": 3600.0}
+    assert workflow.duration_sec == workflow.totals["duration_sec"] == whole_sec
+    parent = client.get_run(done["run_id"])
+    assert parent.info.end_time - parent.info.start_time == 1000 * whole_sec
+    assert parent.data.metrics["duration_sec"] == whole_sec
+    table = cli("show", done["run_id"]).stdout
+    assert "2 steps  2 h 10 min" in table
+    assert table.count("+2 h") == 2
+    assert "Waiting took" in table
+    assert "unused" not in table, "the file does not tell the CPU time"
+    assert "2 h 10 min" in cli("report", done["run_id"], "-o", "-").output
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_files_that_overlap_are_one_workflow(
+    client: MlflowClient, cli_json: Any, order: tuple[int, int]
+) -> None:
+    """Its duration and its status are those of the jobs of both, whichever is imported first."""
+    header = "JobID|JobName|State|ElapsedRaw|AllocCPUS|Submit|Start\n"
+    jobs = [
+        "1|a|FAILED|600|2|2026-11-20T08:00:00|2026-11-20T09:00:00\n",
+        "2|b|COMPLETED|600|2|2026-11-20T08:00:00|2026-11-20T10:00:00\n",
+        "3|c|COMPLETED|600|2|2026-11-20T11:00:00|2026-11-20T11:50:00\n",
+    ]
+    files = [jobs[:2], jobs[1:]]
+    for at in order:
+        Path("jobs.txt").write_text(header + "".join(files[at]))
+        (done,) = cli_json("import", "jobs.txt", "--experiment", f"overlapping {order}")
+    assert (done["tasks"], done["known"]) == (1, 1)
+    workflow, parent = build_workflow(get_run(done["run_id"])), client.get_run(done["run_id"])
+    assert workflow is not None
+    assert workflow.duration_sec == parent.data.metrics["duration_sec"] == 4 * 3600.0
+    assert parent.info.end_time - parent.info.start_time == 4 * 3_600_000
+    assert parent.info.status == "FAILED"
 
 
 def test_bad_input_is_one_line(cli: Call) -> None:

@@ -90,6 +90,35 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:
         list(open_table(tmp_path / "trace.txt").rows())
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("rows", [2, 200_000])
+def test_the_first_byte_that_is_no_text_is_named(tmp_path: Path, rows: int, end: str) -> None:
+    """Files are decoded in blocks, and the message names the line and the character."""
+    path = tmp_path / "trace.txt"
+    text = f"\ufeffname\tä{end}" + f"é\t2{end}" * rows
+    path.write_bytes(text.encode() + b"\xc3\xa9 S\xe3o\t4" + end.encode())
+    place = rf"trace\.txt, line {rows + 2}, character 4: the byte 0xE3 is no text in UTF-8; save"
+    with pytest.raises(SettingError, match=place):
+        list(open_table(path).rows())
+
+
+def test_a_file_that_ends_within_a_character_is_no_text(tmp_path: Path) -> None:
+    """A file that is still written, or was cut off, may end with half a character."""
+    path = tmp_path / "trace.txt"
+    path.write_bytes("a\tb\n1\té".encode()[:-1])
+    with pytest.raises(SettingError, match="line 2, character 3: the byte 0xC3"):
+        list(open_table(path).rows())
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
+def test_a_file_in_another_encoding_is_named_with_it(tmp_path: Path, encoding: str) -> None:
+    """Programs on Windows write UTF-16, with a mark at the beginning."""
+    path = tmp_path / "trace.txt"
+    path.write_text("a\tb\n1\t2\n", encoding=encoding)
+    with pytest.raises(SettingError, match=f"trace.txt, line 1: is text in {encoding}; save"):
+        open_table(path)
+
+
 def test_a_pipe_is_no_table(tmp_path: Path) -> None:
     """A pipe in a folder of traces does not keep the reader waiting."""
     os.mkfifo(tmp_path / "trace.txt")

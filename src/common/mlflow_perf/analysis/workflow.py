@@ -23,6 +23,8 @@ _SLACK_SEC = 0.5
 """MLflow keeps times in ms and launchers take their time: a step may have waited for another one
 that ended up to this long after the step began."""
 
+_USED_KEYS = {"job_cpu_hours", "node_used_cpu_hours"}
+
 
 @dataclass(frozen=True)
 class Workflow:
@@ -30,8 +32,8 @@ class Workflow:
 
     Attributes:
         name: The parent's name.
-        started: Unix time of the start, in seconds.
-        duration_sec: From the first start to the last end.
+        started: Unix time of the start or the first submission, in seconds.
+        duration_sec: From the first start, or the first submission, to the last end.
         steps: The steps in the order of their starts.
         critical_path: Names of the steps that make up the length of the workflow, in order.
         totals: Figures of the whole.
@@ -80,7 +82,7 @@ def build_workflow(
     named = name_steps(part for run in runs for part in run.split())
     found = charge_shared_nodes([_build_step(name, run, cut) for name, run in named.items()])
     found.sort(key=lambda step: (step.started, step.name))
-    begin = min(step.started for step in found)
+    begin = min(min(step.started, step.submitted or step.started) for step in found)
     if parent.started is not None:
         begin = min(begin, parent.started)
     last = max(found, key=lambda step: (step.ended, step.name))
@@ -256,7 +258,10 @@ def _sum_up(steps: Sequence[Step], duration_sec: float, parent: Step) -> dict[st
     if "cpu_hours" in known:
         held = sum_held_cpu_hours(steps)
         # What nobody used is of the measured blocks; what the steps did not use is of all the time.
-        known |= {"cpu_hours": held, "job_unused_cpu_hours": held - min(held, used)}
+        known["cpu_hours"] = held
+        # Where no step's source told the CPU time, nobody knows how much of it was unused.
+        if any(_USED_KEYS & summary.keys() for summary in summaries):
+            known["job_unused_cpu_hours"] = held - min(held, used)
     if "unused_cpu_hours" in known:
         known["unused_cpu_hours"] = min(known["unused_cpu_hours"], known["cpu_hours"])
     critical = [step for step in steps if step.critical]

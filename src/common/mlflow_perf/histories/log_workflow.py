@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from mlflow_perf.histories.tasks import Task, Workflow
 from mlflow_perf.model.metrics import RUN_METRICS
@@ -14,7 +15,10 @@ from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.paging import iterate_pages
-from mlflow_perf.tracking.perf_run import IMPORTED_TAG, PARENT_TAG, SUBMITTED_TAG, TAG
+from mlflow_perf.tracking.perf_run import IMPORTED_TAG, PARENT_TAG, SUBMITTED_TAG, TAG, PerfRun
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 _KEY = f"{TAG}imported_key"
 
@@ -74,35 +78,55 @@ def log_workflow(
     # A trace may have grown since its first import: its new tasks go below the same parent.
     parents = (known[key].data.tags.get(PARENT_TAG) for key in keys if key in known)
     parent = next(filter(None, parents), None)
-    tasks = workflow.tasks
     # Where the source has no times, all began together, and the longest has ended now.
-    latest = time.time() - max(task.duration_sec for task in tasks)
-    began = min((t.started for t in tasks if t.started is not None), default=latest)
-    ended = max((t.started or began) + t.duration_sec for t in tasks)
+    latest = time.time() - max(task.duration_sec for task in workflow.tasks)
+    first = min((t.started for t in workflow.tasks if t.started is not None), default=latest)
+    runs = {key: _make_run(task, first, {_KEY: key}) for key, task in new.items()}
+    siblings = [run for run in before if parent and run.data.tags.get(PARENT_TAG) == parent]
+    whole = _describe_whole([*map(_read_sibling, siblings), *runs.values()])
     if parent is None:
         tags = {
             IMPORTED_TAG: f"{workflow.source} workflow",
             f"{TAG}pipeline": workflow.name,
             "mlflow.runName": clean_text(workflow.name, 250),
         }
-        start_ms = int(1000 * began)
+        start_ms = int(1000 * whole.started)
         parent = client.create_run(experiment_id, start_time=start_ms, tags=tags).info.run_id
     shared = {PARENT_TAG: parent, IMPORTED_TAG: workflow.source}
-    runs = [_make_run(task, began, {**shared, _KEY: key}) for key, task in new.items()]
-    write_runs(client, experiment_id, runs, watch=lambda done: watch(done, len(runs)))
-    statuses = {task.status for task in tasks}
-    status = next((s for s in ("KILLED", "FAILED") if s in statuses), "FINISHED")
+    write_runs(
+        client,
+        experiment_id,
+        [replace(run, tags={**run.tags, **shared}) for run in runs.values()],
+        watch=lambda done: watch(done, len(runs)),
+    )
     if new:
-        tracking.metrics(parent, {"duration_sec": max(0.0, ended - began)})
-        end_run(client, parent, status, ended=ended)
+        tracking.metrics(parent, {"duration_sec": max(0.0, whole.ended - whole.started)})
+        end_run(client, parent, whole.status, ended=whole.ended)
     return ImportedWorkflow(
         parent, name, workflow.name, workflow.source, len(new), len(keys) - len(new),
         workflow.left_out,
     )  # fmt: skip
 
 
-def _make_run(task: Task, began: float, tags: dict[str, str]) -> FinishedRun:
-    started = began if task.started is None else task.started
+def _read_sibling(run: Run) -> FinishedRun:
+    """Return the times and the status of a task that was imported before."""
+    started = (run.info.start_time or 0) / 1000.0
+    ended = (run.info.end_time or run.info.start_time or 0) / 1000.0
+    return FinishedRun("", run.info.status, started, ended, tags=run.data.tags)
+
+
+def _describe_whole(runs: Sequence[FinishedRun]) -> FinishedRun:
+    """Return the times and the status of a workflow from all its tasks."""
+    # As for a pipeline that runs here, the wait for the first start is part of the whole.
+    waits = [one for run in runs if (one := PerfRun("", tags=run.tags).submitted) is not None]
+    started = min([*waits, *(run.started for run in runs)])
+    statuses = {run.status for run in runs}
+    status = next((s for s in ("KILLED", "FAILED") if s in statuses), "FINISHED")
+    return FinishedRun("", status, started, max(run.ended for run in runs))
+
+
+def _make_run(task: Task, first: float, tags: dict[str, str]) -> FinishedRun:
+    started = first if task.started is None else task.started
     nodes = [task.metrics] * task.nodes if task.nodes > 1 else []
     of_run = {m.key: value for m in RUN_METRICS if (value := m.compute(nodes)) is not None}
     of_run.pop("run_imbalance_pct", None)  # the source has the mean of the nodes only

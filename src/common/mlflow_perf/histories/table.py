@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import math
@@ -20,12 +21,19 @@ _MISSING = frozenset({"", "-", "--", "NA", "N/A", "nan", "None", "null", "Unknow
 _SIZE = re.compile(r"(-?[\d.,]+(?:[eE][+-]?\d+)?)\s*([KMGTPE]?)(i?)B?(?:[nc])?", re.IGNORECASE)
 _SPAN = re.compile(r"([\d.,]+)\s*(ms|d|h|m|s)\b")
 _GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+")
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _UNIT_SEC = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LARGEST = 1e18
 _LONGEST_LINE = 1_000_000
 _MOST_MB = 4096
+_OTHER_MARKS = {  # that of UTF-32 begins with that of UTF-16
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 _LONGEST_SEC = 1e10  # three centuries; MLflow's store takes no time beyond the 64-bit integers
 _LATEST_SEC = 253402300799.0  # the end of the year 9999
 
@@ -177,13 +185,46 @@ class Table:
                             f"{cut if count < wanted else held}."
                         )
                     yield Row(where, dict(zip(self.header, cells, strict=True)))
-            except (csv.Error, UnicodeDecodeError) as error:
+            except UnicodeDecodeError as error:
+                raise SettingError(_explain_bad_byte(self.path)) from error
+            except csv.Error as error:
                 where = f"{self.path}, line {lines.line_num + 1}"
                 raise SettingError(f"{where}: cannot be read: {error}.") from error
 
 
 def _open_text(path: Path) -> TextIO:
     return io.TextIOWrapper(open_foreign(path, most_mb=_MOST_MB), "utf-8-sig", newline="")
+
+
+def _explain_bad_byte(path: Path) -> str:
+    """Return the message on a file that is no text in UTF-8, with the place of its first bad byte.
+
+    The file is read again: it was decoded in blocks, which do not tell the line.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    line, before = 1, 0
+    with open_foreign(path, most_mb=_MOST_MB) as file:
+        head = file.read(4)
+        file.seek(0)
+        for mark, name in _OTHER_MARKS.items():
+            if head.startswith(mark):
+                return f"{path}, line 1: is text in {name}; save the file in UTF-8."
+        is_over = False
+        while not is_over:
+            # Room for a whole line, so that none is cut within its end.
+            piece = file.readline(5 * _LONGEST_LINE)
+            is_over = not piece
+            try:
+                found, bad = decoder.decode(piece, final=is_over), None
+            except UnicodeDecodeError as error:
+                found, bad = error.object[: error.start].decode(), error.object[error.start]
+            *whole, rest = _LINE_END.split(found)
+            line += len(whole)
+            before = len(rest) + (0 if whole else before)
+            if bad is not None:
+                where = f"{path}, line {line}, character {before + 1}"
+                return f"{where}: the byte 0x{bad:02X} is no text in UTF-8; save the file in UTF-8."
+    return f"{path}: is no text in UTF-8, or changes while it is read."
 
 
 def _read_lines(file: TextIO) -> Iterator[str]:
@@ -210,7 +251,7 @@ def open_table(path: Path) -> Table:
     except OSError as error:
         raise SettingError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise SettingError(f"{path}, line 1: is no text in UTF-8.") from error
+        raise SettingError(_explain_bad_byte(path)) from error
     if not first.strip():
         raise SettingError(f"{path}, line 1: there is no heading line.")
     delimiter = max("\t|;,", key=first.count)
