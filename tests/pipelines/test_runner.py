@@ -281,7 +281,7 @@ def test_a_work_folder_that_cannot_be_made_ends_the_run(tmp_path: Path) -> None:
     """No parent run is left RUNNING for ever."""
     (tmp_path / "w").write_text("a file")
     runner, tracking = _runner(_chain(), tmp_path / "w" / "work")
-    with pytest.raises(OSError, match="w"):
+    with pytest.raises(PipelineError, match="work cannot be written"):
         runner.run(lambda: FakePool(_fine))
     assert tracking.runs["run 0"]["status"] == "FAILED"
 

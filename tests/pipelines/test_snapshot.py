@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines import snapshot
 from mlflow_perf.pipelines.snapshot import copy_code, list_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,3 +108,55 @@ def test_a_device_is_not_copied(tmp_path: Path) -> None:
     (code / "zero").symlink_to("/dev/zero")
     with pytest.raises(PipelineError, match="zero is no file"):
         copy_code(code, (), tmp_path / "to")
+
+
+def test_sockets_and_pipes_are_left_out(tmp_path: Path) -> None:
+    """Those of an editor or of git's monitor are no code, and opening a pipe would wait."""
+    code = _tree(tmp_path / "code", {"run.py": ""})
+    os.mkfifo(code / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(code / "editor.sock"))
+        copy_code(code, (), tmp_path / "to")
+    assert _names(tmp_path / "to") == {"run.py"}
+    with pytest.raises(PipelineError, match="pipe is no file"):
+        copy_code(code / "pipe", (), tmp_path / "other")
+
+
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
+def test_a_file_that_vanishes_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Another program's journal may be listed and then removed; a named file must be there."""
+    code = _tree(tmp_path / "code", {"run.py": "", "data.db-journal": "x"})
+    copy = shutil.copy2
+
+    def lose(source: Path, target: Path) -> None:
+        (code / "data.db-journal").unlink(missing_ok=True)
+        if moment == "after" and source.name != "run.py":
+            target.write_text("x")
+        copy(source, target)
+
+    def list_then_lose(*given: Any) -> list[tuple[Path, str]]:
+        found = list(list_files(*given))
+        (code / "data.db-journal").unlink()
+        return found
+
+    if moment == "before":
+        monkeypatch.setattr(snapshot, "list_files", list_then_lose)
+    else:
+        monkeypatch.setattr(shutil, "copy2", lose)
+    copy_code(code, (), tmp_path / "to")
+    assert _names(tmp_path / "to") == {"run.py"}
+    monkeypatch.undo()
+    with pytest.raises(PipelineError, match="cannot be copied"):
+        copy_code(code, (tmp_path / "absent.py",), tmp_path / "other")
+
+
+def test_a_link_to_nothing_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Emacs locks a file by such a link; a warning names it, because the program may need it."""
+    code = _tree(tmp_path / "code", {"run.py": ""})
+    (code / ".#run.py").symlink_to("me@here.1:2")
+    with caplog.at_level(logging.WARNING):
+        copy_code(code, (), tmp_path / "to")
+    assert _names(tmp_path / "to") == {"run.py"}
+    assert ".#run.py leads to no file" in caplog.text

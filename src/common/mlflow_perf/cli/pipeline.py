@@ -195,6 +195,7 @@ def _run_graph(
         StepFailedError: A step failed, or the pipeline was stopped.
     """
     from mlflow_perf.pipelines.executors import Pool, load_config, replace_handler
+    from mlflow_perf.pipelines.output_folder import mark_output
     from mlflow_perf.pipelines.runner import Runner
     from mlflow_perf.publish.workflow_report import log_workflow
     from mlflow_perf.publish.workflow_writer import Tracking, find_place
@@ -209,6 +210,7 @@ def _run_graph(
         _say(f"size of {step}: {memory}, {cpus} ({size.method})")
     pythons = find_pythons()
     base = place.folder or Path("pipeline-runs")
+    mark_output(base)
     name = re.sub(r"[^\w-]", "-", graph.name)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     work = base / "work" / f"{name}-{stamp}-{secrets.token_hex(2)}"

@@ -17,6 +17,7 @@ from mlflow_perf.model.document import BROKEN
 from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
+from mlflow_perf.pipelines.output_folder import mark_output, mark_run
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.step_sizes import StepSize
@@ -141,9 +142,15 @@ class Runner:
 
         Args:
             make_pool: Makes the executor; called after the parent run was started.
+
+        Raises:
+            PipelineError: The work folder, or that of the store, cannot be written.
         """
         began = time.monotonic()
         graph = self.graph
+        # Before anything else is written, because another pipeline may be copying the same code.
+        if self.tracking.place.folder is not None:
+            mark_output(self.tracking.place.folder)
         experiment = self.tracking.experiment(graph.experiment)
         tags = {
             **graph.tags,
@@ -161,7 +168,7 @@ class Runner:
             note_apart(run_id)
         result = Result(run_id, experiment)
         try:
-            self.work.mkdir(parents=True, exist_ok=True)
+            mark_run(self.work)
             for link, path in self._links.items():
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(path)

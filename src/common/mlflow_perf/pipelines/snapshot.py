@@ -1,29 +1,38 @@
 """Copy a component's code for a step: exactly the files that Azure ML would upload.
 
 As in azure-ai-ml, `.amlignore` (or `.gitignore`) of the code's folder is obeyed, and
-`additional_includes` keep their names at the root of the copy.
+`additional_includes` keep their names at the root of the copy. What runs of pipelines wrote into
+the folder is left out too.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.extras import needing
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.output_folder import is_output, is_own, is_run
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 _IGNORE_FILES = (".amlignore", ".gitignore")
-_ALWAYS = ("__pycache__/", "/pipeline-runs/")  # the second is where the runner puts its own files
+# The second is the default place of what runs write; earlier versions wrote no marker there.
+_ALWAYS = ("__pycache__/", "/pipeline-runs/")
+_log = logging.getLogger("mlflow_perf.pipelines")
 
 
 def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> None:
     """Copy a component's code and its includes into `target`.
+
+    Sockets, named pipes and files that vanish meanwhile are left out, unless they are `code` or an
+    include themselves.
 
     Args:
         code: Folder or file of the code; None for a command that needs none.
@@ -41,12 +50,28 @@ def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> No
         seen[name] = source
         place = target / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        if not source.is_file():
+        _copy_file(source, place, is_needed=source in (code, *includes))
+
+
+def _copy_file(source: Path, place: Path, *, is_needed: bool) -> None:
+    """Copy a file, if it still exists and can be part of a program's code.
+
+    Raises:
+        PipelineError: It cannot be copied.
+    """
+    try:
+        mode = source.stat().st_mode
+        if not is_needed and (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)):
+            return
+        if not stat.S_ISREG(mode):
             raise PipelineError(f"The code {source} is no file, and cannot be copied.")
-        try:
-            shutil.copy2(source, place)
-        except OSError as error:
+        shutil.copy2(source, place)
+    except OSError as error:
+        if is_needed or source.exists() or not isinstance(error, FileNotFoundError):
             raise PipelineError(f"The code {source} cannot be copied: {error}.") from error
+        if source.is_symlink():
+            _log.warning("The link %s leads to no file, and the step has no copy of it.", source)
+        place.unlink(missing_ok=True)
 
 
 def list_files(code: Path | None, includes: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
@@ -66,13 +91,29 @@ def list_files(code: Path | None, includes: tuple[Path, ...]) -> Iterator[tuple[
 
 
 def _walk(root: Path, prefix: str, rules: list[GitIgnoreSpec]) -> Iterator[tuple[Path, str]]:
+    outputs: list[Path] = []
     for folder, names, files in os.walk(root):
         here = Path(folder).relative_to(root)
-        names[:] = sorted(n for n in names if not _matches(rules, f"{(here / n).as_posix()}/"))
+        if is_output(Path(folder)):
+            outputs.append(here)
+        names[:] = sorted(
+            n
+            for n in names
+            if not _matches(rules, f"{(here / n).as_posix()}/")
+            and not _is_ours(here / n, outputs)
+            and not is_run(Path(folder, n))
+        )
         for name in sorted(files):
-            inside = (here / name).as_posix()
-            if name not in _IGNORE_FILES and not _matches(rules, inside):
-                yield Path(folder, name), prefix + inside
+            inside = here / name
+            if name in _IGNORE_FILES or _matches(rules, inside.as_posix()):
+                continue
+            if not _is_ours(inside, outputs):
+                yield Path(folder, name), prefix + inside.as_posix()
+
+
+def _is_ours(path: Path, outputs: list[Path]) -> bool:
+    above = (o for o in outputs if path.is_relative_to(o))
+    return any(is_own(path.relative_to(output).as_posix()) for output in above)
 
 
 def _matches(rules: list[GitIgnoreSpec], path: str) -> bool:
