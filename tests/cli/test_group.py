@@ -260,6 +260,18 @@ def test_a_killed_group_leaves_only_what_recover_tidies(
     assert list(places[0].iterdir()) == []
 
 
+@pytest.mark.e2e
+def test_a_group_without_steps_says_what_to_do_unless_a_signal_ended_it(
+    client: MlflowClient, tmp_path: Path
+) -> None:
+    """A step that began just before the signal had nothing to report."""
+    done = _group("none", "--", "true", folder=tmp_path)
+    assert "no step reported: start steps with `mlflow-perf run`" in done.stderr
+    killed = ["killed", "--", "sh", "-c", "kill -TERM $$"]
+    done = _group(*killed, folder=tmp_path, code=-signal.SIGTERM)
+    assert "no step reported: signal SIGTERM ended the command |" in done.stderr
+
+
 INTERRUPTED = """
 import sys
 import mlflow_perf.cli.group as group

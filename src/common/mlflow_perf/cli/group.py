@@ -57,6 +57,7 @@ _NEW_STORE_SEC = 60.0
 _AFTER_SIGNAL_SEC = 8.0
 _TAKE_BACK_SEC = 5.0  # for the answer of a server that is creating a run which nobody needs
 _SILENT_SEC = 1.0
+_ADVICE = "start steps with `mlflow-perf run`, or use report() in them"
 _LATER = "the end of each renews this workflow's report"
 
 
@@ -321,7 +322,9 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
             return describe(workflow)
         said = "no step reported"
         if not (kept or at_work or group.apart):
-            return f"{said}: start steps with `mlflow-perf run`, or use report() in them"
+            # A step may have begun that had nothing to report yet.
+            is_cut = end.status == "KILLED"
+            return f"{said}: {end.cause} ended the command" if is_cut else f"{said}: {_ADVICE}"
         return f"{said} yet" if at_work else said
 
     try:
