@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,29 @@ def test_a_command_runs_where_the_users_json_hides_pythons(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (3, "ran\n"), done.stderr
     assert f"({tmp_path}/json.py). The command runs unmeasured." in done.stderr
     assert "Traceback" not in done.stderr
+
+
+IMPORTS = """
+import os, signal
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize("started", ["module", "script"])
+@pytest.mark.parametrize("command", ["run", "group", "show"])
+def test_ctrl_c_while_it_imports_ends_it_without_a_word(
+    tmp_path: Path, started: str, command: str
+) -> None:
+    """A traceback would tell the user nothing; a shell's loop ends with the command."""
+    (tmp_path / "click.py").write_text(IMPORTS)
+    script = [sys.executable, "-c", "from mlflow_perf.__main__ import main; main()"]
+    start = [sys.executable, "-m", "mlflow_perf"] if started == "module" else script
+    done = subprocess.run(
+        [*start, command, "x", "--", "true"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from tests.analysis.workflow_samples import built, step
+from tests.analysis.workflow_samples import PARENT, built, step
 
 from mlflow_perf.analysis.workflow_findings import find_stragglers
 from mlflow_perf.analysis.workflow_steps import StepNode
@@ -34,6 +35,27 @@ def test_waiting_is_a_finding() -> None:
     """Long waiting on the critical path is named, with the step before which it occurred."""
     workflow = built(step("a", 100, 120), step("b", 140, 160))
     assert any("Waiting took 20 s" in text and "before b" in text for text in workflow.findings)
+
+
+def test_a_gap_is_no_certain_waiting_where_a_note_of_the_group_is_lost(make_run: MakeRun) -> None:
+    """mlflow-perf itself takes time beside each step that it measures."""
+    runs = [
+        make_run({"duration_sec": 20.0}, component=name, started=begun, ended=begun + 20.0)
+        for name, begun in (("a", 100.0), ("b", 140.0))
+    ]
+    lost = replace(PARENT, tags={"mlflow_perf.group": "demo"})
+    (said,) = [text for text in built(*runs, parent=lost).findings if "Waiting" in text]
+    assert said.startswith("Waiting took up to 20 s of the critical path")
+    assert said.endswith("how much of the time before b mlflow-perf itself took.")
+    whole = replace(
+        lost, tags={**lost.tags, "mlflow_perf.reporting_ms.0": f"{_note(runs[0])} {_note(runs[1])}"}
+    )
+    (said,) = [text for text in built(*runs, parent=whole).findings if "Waiting" in text]
+    assert said.startswith("Waiting took 20 s of")
+
+
+def _note(run: PerfRun) -> str:
+    return f"{str(run.run_id)[:12]}:1:1"
 
 
 def test_time_outside_the_measured_blocks_is_a_finding(make_run: MakeRun) -> None:

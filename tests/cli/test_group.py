@@ -261,6 +261,93 @@ def test_a_killed_group_leaves_only_what_recover_tidies(
 
 
 @pytest.mark.e2e
+def test_a_group_without_steps_says_what_to_do_unless_a_signal_ended_it(
+    client: MlflowClient, tmp_path: Path
+) -> None:
+    """A step that began just before the signal had nothing to report."""
+    done = _group("none", "--", "true", folder=tmp_path)
+    assert "no step reported: start steps with `mlflow-perf run`" in done.stderr
+    killed = ["killed", "--", "sh", "-c", "kill -TERM $$"]
+    done = _group(*killed, folder=tmp_path, code=-signal.SIGTERM)
+    assert "no step reported: signal SIGTERM ended the command |" in done.stderr
+
+
+INTERRUPTED = """
+import sys
+import mlflow_perf.cli.group as group
+from mlflow_perf.cli import main
+from mlflow_perf.tracking import client
+def interrupt(argv):
+    raise KeyboardInterrupt
+group.HeldChild = interrupt
+if sys.argv.pop(1) == "refused":
+    client.discard_run = None
+main()
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("store_kind", ["new", "there", "silent server"])
+def test_ctrl_c_before_the_command_begins_leaves_nothing(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_kind: str
+) -> None:
+    """The group dies of SIGINT without a word, so that a shell's loop ends.
+
+    A server that does not answer may have created the run: `recover` will end it.
+    """
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "600")
+    if store_kind == "new":
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        if store_kind == "silent server":
+            address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        command = [*GROUP, "early", "--", "touch", "begun"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            while not list(tmp_path.glob("state/*.journal")):
+                assert process.poll() is None
+                time.sleep(0.02)
+            if store_kind == "silent server":
+                silent.settimeout(120)
+                silent.accept()[0].close()
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate()
+    assert (process.returncode, said) == (-signal.SIGINT, "")
+    assert not (tmp_path / "begun").exists()
+    left = [path.read_text() for path in (tmp_path / "state").iterdir()]
+    if store_kind == "silent server":
+        assert "Ctrl-C ended it before its command began" in left.pop()
+    assert left == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_ctrl_c_once_the_run_is_made_deletes_it_or_leaves_it_to_recover(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    """A run that the store does not delete ends as what happened, and not as a kill."""
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    name = f"interrupted {is_refused}"
+    arguments = ["refused" if is_refused else "deleted", "group", name, "--", "true"]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    sent = list(recover_each(tmp_path))
+    runs = client.search_runs(["0"], f"attributes.run_name = '{name}'")
+    if is_refused:
+        assert [one.cause for one in sent] == ["Ctrl-C ended it before its command began"]
+        (run,) = runs
+        assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("KILLED", "signal SIGINT")
+    else:
+        assert (sent, list(runs)) == ([], [])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.e2e
 @pytest.mark.parametrize("is_made", [True, False])
 def test_recover_knows_how_a_group_ended_that_had_no_run_in_time(
     client: MlflowClient,

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from mlflow import MlflowClient
@@ -22,6 +23,7 @@ from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.recovery import read_journal, recover_each
 from mlflow_perf.tracking import new_store
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.reporting_notes import ReportingNotes, gathering_notes
 from mlflow_perf.tracking.run_handle import Claim, RunHandle
 
 
@@ -61,6 +63,21 @@ def test_a_report_that_cannot_be_sent_is_kept_with_one_warning(
     kept, cause = read_journal(journal.read_bytes())
     assert kept.document.summary == {"duration_sec": 1.0}
     assert cause == "its report was not sent: OSError: the store said no to me:hush@host"
+
+
+def test_a_kept_report_of_a_groups_step_says_what_we_took(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, delivery: Delivery
+) -> None:
+    """Its run, which only `recover` creates, is in no note of the group."""
+    monkeypatch.setattr(module, "write_node", Mock(side_effect=OSError("away")))
+    delivery.document.started, delivery.document.duration_sec = time.time() - 11.0, 10.0
+    with gathering_notes(tmp_path / "notes"):
+        assert not dispatch(delivery, new_journal(tmp_path), deadline=time.monotonic() + 60)
+    (journal,) = tmp_path.iterdir()
+    kept, _ = read_journal(journal.read_bytes())
+    note = ReportingNotes({}, [("r", kept.tags)]).find("r")
+    assert note.before_sec == 0.0
+    assert 1.0 <= note.after_sec < 120.0
 
 
 @pytest.mark.parametrize(("patience_sec", "is_sent"), [(60.0, True), (0.0, False)])

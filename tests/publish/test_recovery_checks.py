@@ -12,12 +12,13 @@ from tests.publish.test_recovery import HEAD, ROW, delivery_with, journal_of, se
 
 import mlflow_perf.publish.recovery
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.publish.group_journal import open_group_journal
+from mlflow_perf.publish.group_journal import NOTES, open_group_journal
 from mlflow_perf.publish.recovery import recover, recover_each
 from mlflow_perf.publish.recovery_checks import check_credentials, find_destination, shorten
 from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PARENT_TAG
+from mlflow_perf.tracking.reporting_notes import ReportingNotes, tag_notes
 from mlflow_perf.tracking.run_handle import RunHandle
 
 __all__ = ["sent"]  # the fixture of those tests
@@ -168,11 +169,16 @@ def test_the_run_of_a_killed_group_ends_after_its_steps_journals(
     step = client.create_run(experiment, tags={PARENT_TAG: made.run_id}, start_time=2000).info
     client.set_terminated(step.run_id, end_time=9000)
     journal.leave()
+    notes = journal.path.with_suffix(NOTES)
+    notes.write_text(f"{step.run_id[:12]}:1000:2000:9000:9500\n")
     # A step's journal is sent before the report of the group is made.
     (tmp_path / "zz.journal").write_bytes(delivery_with(run_id="x"))
     assert [one.journal for one in recover_each(tmp_path)][-1] == journal.path.name
     info = client.get_run(made.run_id).info
     assert (info.status, info.end_time) == ("KILLED", 9000)
+    tags = client.get_run(made.run_id).data.tags
+    assert ReportingNotes(tags).find(step.run_id) == (1.0, 0.5)
+    assert not notes.exists()
     assert {"perf", "perf_report.html"} <= {f.path for f in client.list_artifacts(made.run_id)}
 
     client.update_run(made.run_id, "RUNNING")
@@ -182,6 +188,7 @@ def test_the_run_of_a_killed_group_ends_after_its_steps_journals(
         "FAILED",
         7.0,
     )
+    delivery.tags |= tag_notes("0123456789ab:1:3:5:8\n")
     assert journal.keep(delivery, unsent="its report was not sent: away")
     ended = [one for one in recover_each(tmp_path) if one.journal == journal.path.name]
     assert [(one.run_id, one.outcome, one.cause) for one in ended] == [
@@ -189,4 +196,6 @@ def test_the_run_of_a_killed_group_ends_after_its_steps_journals(
     ]
     info = client.get_run(made.run_id).info
     assert (info.status, info.end_time) == ("FAILED", 8000)
+    tags = client.get_run(made.run_id).data.tags
+    assert ReportingNotes(tags).find("0123456789ab") == (0.002, 0.003)
     assert [path.name for path in tmp_path.glob("*.journal")] == ["zz.journal"]

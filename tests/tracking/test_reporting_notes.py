@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.reporting_notes import (
+    OWN_TAG,
     REPORTING_TAG,
     Reporting,
     ReportingNotes,
     count_apart,
     gathering_notes,
     is_gathering,
+    note_own,
     note_reporting,
     tag_reporting,
 )
@@ -118,3 +121,23 @@ def test_notes_of_many_steps_fit_into_tags(tmp_path: Path) -> None:
     )
     assert twice.find("a") == (2.0, 5.0)
     assert twice.find("b") == Reporting()
+
+
+def test_a_step_whose_report_is_kept_carries_its_own_note(tmp_path: Path) -> None:
+    """The time before its block is noted first, and the other one once the report is given up."""
+    delivery = Delivery(_report(since_sec=13.0).nodes[0])
+    note_own(delivery, age_sec=14.0)
+    assert OWN_TAG not in delivery.tags, "there is no group"
+    with gathering_notes(tmp_path / "notes"):
+        note_own(delivery, age_sec=14.0)
+        begun = ReportingNotes({}, [(RUN, dict(delivery.tags))])
+        note_own(delivery, is_over=True)
+    assert begun.find(RUN) == pytest.approx((1.0, 0.0), abs=0.2)
+    assert not begun.is_whole(RUN)
+    ended = ReportingNotes({}, [(RUN, delivery.tags)])
+    assert ended.find(RUN) == pytest.approx((1.0, 3.0), abs=0.2)
+    assert ended.is_whole(RUN)
+    of_group = ReportingNotes(
+        {f"{REPORTING_TAG}0": f"{RUN[:12]}:5000:6000"}, [(RUN, delivery.tags)]
+    )
+    assert of_group.find(RUN) == (5.0, 6.0), "the group's note is that of all nodes"

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+from mlflow_perf.core.starting import end_at_interrupt, raise_at_interrupt
+
+_WRAPPERS = (["run"], ["group"])  # they have more to import, and prepare themselves for Ctrl-C
+
 
 def main() -> None:
     """Run the command line.
@@ -12,6 +16,7 @@ def main() -> None:
     `mlflow-perf run` starts its command even where a file on the user's `PYTHONPATH` hides a module
     that we need: unmeasured, with one line that says so.
     """
+    end_at_interrupt()
     try:
         from mlflow_perf.cli import main as command_line
 
@@ -28,6 +33,8 @@ def main() -> None:
         except OSError as refused:
             sys.stderr.write(f"mlflow-perf: {command[0]}: {refused.strerror}\n")
             sys.exit(127 if isinstance(refused, FileNotFoundError) else 126)
+    if sys.argv[1:2] not in _WRAPPERS:
+        raise_at_interrupt()
     command_line()
 
 

@@ -15,7 +15,7 @@ from mlflow_perf.analysis.workflow_steps import Step, StepNode, list_apart, sum_
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.model.document import BROKEN
 from mlflow_perf.model.metrics import RUN_METRICS
-from mlflow_perf.tracking.perf_run import MEASURED_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import GROUP_TAG, MEASURED_TAG, TAG, PerfRun
 from mlflow_perf.tracking.reporting_notes import ReportingNotes
 from mlflow_perf.tracking.search import find_children
 
@@ -95,7 +95,7 @@ def build_workflow(
     while earlier := [step for step in before[name] if step.name not in path]:
         name = max(earlier, key=lambda step: (step.ended, step.name)).name
         path[name] = None
-    notes = ReportingNotes(parent.tags)
+    notes = ReportingNotes(parent.tags, [(str(run.run_id), run.tags) for run in runs])
     split = (_split_gap(step, before[step.name], begin, notes) for step in found)
     marked = tuple(replace(step, critical=step.name in path) for step in split)
     totals = _sum_up(marked, end - begin, _build_step("", parent, cut))
@@ -111,10 +111,23 @@ def build_workflow(
         findings=(
             *_explain_failure(parent, marked),
             *_explain_unread(parent, len(runs)),
-            *list_findings(marked, totals),
+            *list_findings(marked, totals, unnoted=_list_unnoted(parent, found, before, notes)),
         ),
         status=parent.status or "",
     )
+
+
+def _list_unnoted(
+    parent: PerfRun,
+    steps: Sequence[Step],
+    before: Mapping[str, Sequence[Step]],
+    notes: ReportingNotes,
+) -> set[str]:
+    """Return the steps of a group before which mlflow-perf took a time that nobody has noted."""
+    if GROUP_TAG not in parent.tags:
+        return set()
+    lost = {step.name for step in steps if step.nodes and not notes.is_whole(step.run_id)}
+    return {s.name for s in steps if s.name in lost or any(b.name in lost for b in before[s.name])}
 
 
 def _explain_failure(parent: PerfRun, steps: Sequence[Step]) -> list[str]:

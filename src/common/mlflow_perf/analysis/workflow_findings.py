@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from mlflow_perf.analysis.workflow_steps import Step, StepNode
 from mlflow_perf.core.format import cpu_time, duration, join_some
@@ -16,12 +16,15 @@ _OUTSIDE_SHARE = 0.2
 _OUTSIDE_MIN_SEC = 2.0
 
 
-def list_findings(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterator[str]:
+def list_findings(
+    steps: Sequence[Step], totals: Mapping[str, float], *, unnoted: Set[str] = frozenset()
+) -> Iterator[str]:
     """Yield the findings, the most worthwhile first.
 
     Args:
         steps: The steps of the workflow; those on the critical path are marked.
         totals: Figures of the whole.
+        unnoted: The steps before which mlflow-perf took a time that is not known.
     """
     broken = [f"{step.name} ({step.status})" for step in steps if step.is_broken]
     if broken:
@@ -33,11 +36,7 @@ def list_findings(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterato
     yield from _find_longest([step for step in steps if step.critical], totals["duration_sec"])
     waited, whole = totals["critical_waited_sec"], totals["duration_sec"]
     if whole > 0 and waited >= _WAIT_SHARE * whole:
-        longest = max((s for s in steps if s.critical), key=lambda s: s.waited_sec)
-        yield (
-            f"Waiting took {duration(waited)} of the critical path ({100 * waited / whole:.0f}%), "
-            f"most of it before {longest.name} ({duration(longest.waited_sec)})."
-        )
+        yield _tell_waiting([s for s in steps if s.critical], waited, whole, unnoted)
     own = totals["critical_reporting_sec"]
     if whole > 0 and own >= _WAIT_SHARE * whole:
         yield (
@@ -58,6 +57,21 @@ def list_findings(steps: Sequence[Step], totals: Mapping[str, float]) -> Iterato
     silent = [step.name for step in steps if not step.nodes]
     if silent:
         yield f"Without performance data: {join_some(silent)}; wrap them in mlflow_perf.report()."
+
+
+def _tell_waiting(
+    critical: Sequence[Step], waited_sec: float, whole_sec: float, unnoted: Set[str]
+) -> str:
+    longest = max(critical, key=lambda s: s.waited_sec)
+    share = f"of the critical path ({100 * waited_sec / whole_sec:.0f}%)"
+    most = f"most of it before {longest.name} ({duration(longest.waited_sec)})"
+    unsure = [s.name for s in critical if s.name in unnoted and s.waited_sec > 0]
+    if not unsure:
+        return f"Waiting took {duration(waited_sec)} {share}, {most}."
+    return (
+        f"Waiting took up to {duration(waited_sec)} {share}, {most}: it is not known how much of "
+        f"the time before {join_some(unsure)} mlflow-perf itself took."
+    )
 
 
 def _find_longest(critical: Sequence[Step], whole_sec: float) -> Iterator[str]:

@@ -7,12 +7,14 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from mlflow_perf.core.settings import read_setting
+from mlflow_perf.core.starting import raise_at_interrupt
 from mlflow_perf.core.temporary import remove_temporary_folders
 from mlflow_perf.session.command import check_command
 from mlflow_perf.session.held_child import NOT_FOUND
@@ -39,6 +41,19 @@ def prepare_command(argv: tuple[str, ...]) -> None:
         sys.exit(code)
     if read_setting("disable"):
         os.execvp(argv[0], argv)  # noqa: S606 - no shell: that is the point
+
+
+@contextlib.contextmanager
+def ending_by_interrupt() -> Iterator[None]:
+    """End by SIGINT where Ctrl-C comes before the command gets it.
+
+    click would exit with 1, and a shell's loop go on.
+    """
+    try:
+        raise_at_interrupt()
+        yield
+    except KeyboardInterrupt:
+        leave(-signal.SIGINT)
 
 
 def _restore_locale() -> None:

@@ -8,15 +8,16 @@ import math
 import os
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from mlflow_perf.cli import _options
-from mlflow_perf.cli._wrapped import leave, prepare_command
+from mlflow_perf.cli._wrapped import ending_by_interrupt, leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
-from mlflow_perf.core.uris import reason_of
+from mlflow_perf.core.uris import is_http, reason_of
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.document import BROKEN
 from mlflow_perf.publish.group_journal import (
@@ -41,7 +42,7 @@ from mlflow_perf.tracking.reporting_notes import (
     note_apart,
     tag_reporting,
 )
-from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE, RunHandle
+from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE, Claim, RunHandle
 
 if TYPE_CHECKING:
     from mlflow_perf.analysis.workflow import Workflow
@@ -54,7 +55,9 @@ _log = logging.getLogger("mlflow_perf.group")
 _NEW_STORE_SEC = 60.0
 # Docker kills a container 10 s after its SIGTERM, other supervisors later.
 _AFTER_SIGNAL_SEC = 8.0
+_TAKE_BACK_SEC = 5.0  # for the answer of a server that is creating a run which nobody needs
 _SILENT_SEC = 1.0
+_ADVICE = "start steps with `mlflow-perf run`, or use report() in them"
 _LATER = "the end of each renews this workflow's report"
 
 
@@ -76,18 +79,21 @@ def command(name: str, argv: tuple[str, ...]) -> None:
     if not name.strip():
         raise click.BadParameter("must be a text that is not empty", param_hint="NAME")
     prepare_command(argv)
-    settings = Settings.load()
-    given = dict(os.environ)
-    group = _begin(name, settings)
-    # MLflow's import adds variables of its own, as for its telemetry.
-    os.environ.clear()
-    os.environ.update(given)
-    notes = group.journal.path.with_suffix(NOTES)
     with contextlib.ExitStack() as until_end:
-        if group.delivery.run.run_id is not None:
-            _name_parent(group.delivery.run)
-            until_end.enter_context(gathering_notes(notes))
-        child = HeldChild(argv)
+        with ending_by_interrupt():
+            settings = Settings.load()
+            group = _open(name, settings)
+            notes = group.journal.path.with_suffix(NOTES)
+            try:
+                _begin(group, settings)
+                if group.delivery.run.run_id is not None:
+                    _name_parent(group.delivery.run)
+                    until_end.enter_context(gathering_notes(notes))
+                child = HeldChild(argv)
+            except KeyboardInterrupt:
+                until_end.close()
+                _take_back(group)
+                raise
         child.release()
         code, ended_by = child.wait(lambda: None)
         end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
@@ -106,59 +112,117 @@ class _Group:
     """A group that has begun.
 
     Attributes:
+        name: Its name.
         delivery: Its run, and how it ended.
         journal: Ends the run where this process cannot.
+        claim: The permission to create the run.
         unmade: Why there was no run when the command started; empty where there was.
         creation: The creation of the run.
+        is_creating: Whether that may have changed the store.
         began: Unix and monotonic time at which the run was created, or was to be.
         apart: How many steps reported to another store.
     """
 
+    name: str
     delivery: Delivery
     journal: Journal
+    claim: Claim
     unmade: str = ""
     creation: MlflowCall[None] | None = None
+    is_creating: bool = False
     began: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
     apart: int = 0
 
 
-def _begin(name: str, settings: Settings) -> _Group:
+def _open(name: str, settings: Settings) -> _Group:
+    """Open the journal of a group that has no run yet."""
+    run = RunHandle(tracking_uri=find_tracking_uri())
+    delivery, journal = open_group_journal(name, run, find_state_folder(settings.dir))
+    return _Group(name, delivery, journal, run.claim())
+
+
+def _begin(group: _Group, settings: Settings) -> None:
     """Start the parent run; none without a server."""
-    uri = find_tracking_uri()
-    run = RunHandle(tracking_uri=uri)
-    group = _Group(*open_group_journal(name, run, find_state_folder(settings.dir)))
-    claim = run.claim()
+    given, uri = dict(os.environ), group.delivery.run.tracking_uri
     for library in ("alembic", "mlflow.store"):
         logging.getLogger(library).setLevel(logging.ERROR)
-
-    def start() -> None:
-        from mlflow_perf.tracking import client
-
-        with making_alone(uri, timeout_sec=_NEW_STORE_SEC):
-            place = run.experiment_id = client.find_current_experiment(uri)
-        tags = {**group.delivery.tags, client.RECORDING_TAG: run.nonce, **run.list_tags()}
-        tags |= {"mlflow.source.type": "LOCAL"}
-        made = client.create_run(name, tracking_uri=uri, experiment_id=place, tags=tags).info
-        group.began = (made.start_time / 1000, time.monotonic())
-        if not claim.adopt(made.run_id, own=True, experiment_id=place):
-            client.discard_run(made.run_id, tracking_uri=uri)
-        if run.parent_id and not client.has_parent(run.parent_id, tracking_uri=uri):
-            note_apart(made.run_id)
-
     try:
         # A store of this machine may have to be made first.
-        at_least_sec = 0.0 if uri.startswith("http") else _NEW_STORE_SEC
-        group.creation = MlflowCall(start, name="new-group")
+        at_least_sec = 0.0 if is_http(uri) else _NEW_STORE_SEC
+        group.creation = MlflowCall(lambda: _create_run(group), name="new-group")
         group.creation.result(max(settings.start_timeout, at_least_sec))
     # The edge to MLflow: the command runs whatever the server does.
     except Exception as error:  # noqa: BLE001
-        claim.withdraw()
-        if run.run_id is None:
+        group.claim.withdraw()
+        if group.delivery.run.run_id is None:
             group.unmade = reason_of(error)
             _log.warning("The command runs without a group: %s", group.unmade)
-            return group
-    group.journal.note_run()
-    return group
+    if group.delivery.run.run_id is not None:
+        group.journal.note_run()
+    # MLflow's import adds variables of its own, as for its telemetry.
+    os.environ.clear()
+    os.environ.update(given)
+
+
+def _create_run(group: _Group) -> None:
+    """Create the parent run, unless it is not wanted any more."""
+    from mlflow_perf.tracking import client
+
+    run, claim, uri = group.delivery.run, group.claim, group.delivery.run.tracking_uri
+
+    def is_wanted() -> bool:
+        group.is_creating = True  # first: `_take_back` withdraws the claim, and then looks
+        return claim.is_open
+
+    # A new store of this machine must not be left half made.
+    if not (is_http(uri) or is_wanted()):
+        return
+    with making_alone(uri, timeout_sec=_NEW_STORE_SEC):
+        place = run.experiment_id = client.find_current_experiment(uri)
+    if not is_wanted():
+        return
+    tags = {**group.delivery.tags, client.RECORDING_TAG: run.nonce, **run.list_tags()}
+    tags |= {"mlflow.source.type": "LOCAL"}
+    made = client.create_run(group.name, tracking_uri=uri, experiment_id=place, tags=tags).info
+    group.began = (made.start_time / 1000, time.monotonic())
+    if not claim.adopt(made.run_id, own=True, experiment_id=place):
+        client.discard_run(made.run_id, tracking_uri=uri)
+    elif run.parent_id and not client.has_parent(run.parent_id, tracking_uri=uri):
+        note_apart(made.run_id)
+
+
+def _take_back(group: _Group) -> None:
+    """Leave nothing of a group whose command has not begun; what cannot be deleted, `recover` ends.
+
+    A second Ctrl-C ends the wait for the store.
+    """
+    from mlflow_perf.tracking import client
+
+    group.claim.withdraw()
+    run, creation = group.delivery.run, group.creation
+    if run.run_id is None and (creation is None or not group.is_creating):
+        group.journal.remove()
+        return
+    # The answer of a server may be lost, and this process be killed meanwhile.
+    _note_end(group, Outcome("KILLED", "signal SIGINT"))
+    most_sec = _TAKE_BACK_SEC if is_http(run.tracking_uri) else _NEW_STORE_SEC
+    until, is_gone = time.monotonic() + most_sec, False
+    try:
+        if creation is not None:
+            with contextlib.suppress(Exception):  # whatever MLflow raises: there may be a run
+                creation.result(most_sec)
+                is_gone = run.run_id is None
+        if (run_id := run.run_id) is not None:
+            discard = partial(client.discard_run, run_id, tracking_uri=run.tracking_uri)
+            MlflowCall(discard, name="no-group").result(until - time.monotonic())
+            is_gone = True
+    # The edge to MLflow, as above.
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
+        _log.debug("The run cannot be deleted: %s", reason_of(error))
+    if is_gone:
+        group.journal.remove()
+    else:
+        group.journal.keep(group.delivery, unsent="Ctrl-C ended it before its command began")
 
 
 def _name_parent(run: RunHandle) -> None:
@@ -258,7 +322,9 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
             return describe(workflow)
         said = "no step reported"
         if not (kept or at_work or group.apart):
-            return f"{said}: start steps with `mlflow-perf run`, or use report() in them"
+            # A step may have begun that had nothing to report yet.
+            is_cut = end.status == "KILLED"
+            return f"{said}: {end.cause} ended the command" if is_cut else f"{said}: {_ADVICE}"
         return f"{said} yet" if at_work else said
 
     try:

@@ -20,7 +20,7 @@ from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import await_new_store, is_restarting, is_unmade
-from mlflow_perf.tracking.reporting_notes import is_gathering
+from mlflow_perf.tracking.reporting_notes import is_gathering, note_own
 
 # How long to try a server that refuses or restarts: enough for a restart, not too much for an exit.
 _KNOCK_SEC = 3.0
@@ -200,6 +200,7 @@ def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException
     if isinstance(error, ConnectionRefusedError):
         unsent = "the tracking server could not be reached"
     figures_sent = isinstance(error, NotUploadedError)
+    note_own(delivery, is_over=True)
     if journal is not None and journal.keep(delivery, unsent=unsent, figures_sent=figures_sent):
         folder = journal.path.parent
         is_ours = os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -378,7 +378,7 @@ def _send_journal(path: Path, data: bytes, whole: _Pass) -> Recovered | None:
         run_id: str | None = delivery.run.run_id
         document = delivery.document
         if document.started is None and not document.summary:
-            outcome, run_id = end_without_figures(delivery)
+            outcome, run_id = end_without_figures(delivery, path)
         elif outcome == "sent":
             run_id = write_node(delivery)
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -16,6 +17,8 @@ from mlflow_perf.core.uris import is_local, redact_password
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.publish.final_document import CAUSE_TAG
+from mlflow_perf.publish.group_journal import NOTES
+from mlflow_perf.publish.journal_file import open_journal
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.recorders import spool
@@ -23,6 +26,7 @@ from mlflow_perf.tracking.client import end_run, find_recorded_run, is_current, 
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PerfRun
+from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, tag_notes
 
 _SAME_START_SEC = 0.001
 # What MLflow, or a database's driver, sends to any server that an address names.
@@ -139,16 +143,32 @@ def is_known(delivery: Delivery) -> bool:
     return is_same and (there.duration_sec or 0.0) >= (mine.duration_sec or 0.0)
 
 
-def end_without_figures(delivery: Delivery) -> tuple[str, str | None]:
+def end_without_figures(delivery: Delivery, path: Path) -> tuple[str, str | None]:
     """End the run of a group, or of a block that never began; return the outcome and the run's id.
+
+    Args:
+        delivery: What the journal says.
+        path: The journal; the steps of a killed group have left their notes beside it.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
     if GROUP_TAG not in delivery.tags:
         return "not begun", end_unbegun_run(delivery)
+    delivery.tags |= tag_notes(_read_notes(path.with_suffix(NOTES)))
     run_id = end_group(delivery)
     return ("not begun" if run_id is None else "sent"), run_id
+
+
+def _read_notes(path: Path) -> str:
+    """Return the notes of a group's steps; nothing where they are gone, or not ours."""
+    with (
+        contextlib.suppress(DocumentError, OSError),
+        open_journal(path) as handle,
+        os.fdopen(handle, "rb", closefd=False) as file,
+    ):
+        return file.read().decode(errors="replace")
+    return ""
 
 
 def end_unbegun_run(delivery: Delivery) -> str | None:
@@ -202,6 +222,9 @@ def end_group(delivery: Delivery) -> str | None:
         if CAUSE_TAG in delivery.tags:
             client.set_tag(run_id, CAUSE_TAG, delivery.tags[CAUSE_TAG])
         end_run(client, run_id, delivery.document.status or "KILLED", ended=ended)
+    for key, value in delivery.tags.items():
+        if key.startswith(REPORTING_TAG):
+            client.set_tag(run_id, key, value)
     if is_current(run.tracking_uri):
         log_workflow(run_id, Tracking(Place(run.tracking_uri)))
     return run_id

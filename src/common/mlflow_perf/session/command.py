@@ -152,13 +152,16 @@ def run_command(
         MlflowPerfError: When a setting cannot be used; the command is not started then.
     """
     recording = Recording(name, settings, is_command=True, hold=hold)
-    _try_step(recording.gather)
     try:
+        _try_step(recording.gather)
         child: HeldChild | _PlainChild = HeldChild(argv) if _CAN_HOLD else _PlainChild(argv)
     except OSError as error:
         _log.warning("The command runs without a report: no process can be started (%s).", error)
         recording.abandon()
         execute(argv)
+    except KeyboardInterrupt:  # before there is a command that could get it
+        recording.abandon()
+        raise
     may_join = not (own_run or hold or settings.live)
     runs = CommandRuns(recording, recording.spool_path, may_join=may_join)
     code, end = _follow(child, recording, RemoteTasks(argv, child.pid), runs)

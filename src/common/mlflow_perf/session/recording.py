@@ -17,7 +17,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import read_oom_counts
-from mlflow_perf.node.slurm_job import explain_sigterm, tag_queue
+from mlflow_perf.node.slurm_job import explain_sigterm
 from mlflow_perf.publish.dispatch import dispatch, load_mlflow, sent_if_interrupted
 from mlflow_perf.publish.final_document import make_final_document
 from mlflow_perf.publish.journal import Journal, JournalFacts
@@ -33,7 +33,7 @@ from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import MB
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.session import run_sources
-from mlflow_perf.session.address import address, describe_node
+from mlflow_perf.session.address import address, describe_node, tag_end
 from mlflow_perf.session.closing_line import write_closing_line
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.patience import Patience
@@ -393,7 +393,7 @@ class Recording:
             elsewhere=outcome.elsewhere,
         )
         delivery = self._address(document)
-        delivery.tags.update(tag_queue() if self.node.index == 0 else {})
+        tag_end(delivery, is_command=self._is_command)
         return delivery
 
     def _address(self, document: NodeDocument) -> Delivery:

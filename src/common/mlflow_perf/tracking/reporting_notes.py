@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,12 +18,17 @@ from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.perf_run import TAG
 
 if TYPE_CHECKING:
+    from mlflow_perf.tracking.delivery import Delivery
     from mlflow_perf.tracking.run_handle import RunHandle
 
 REPORTING_TAG = f"{TAG}reporting_ms."
 """Start of the tags of a group's run with the notes on its steps."""
 
+OWN_TAG = f"{TAG}own_reporting_ms"
+"""Tag of a step's run with the note on it, for where the group does not get that note."""
+
 _VARIABLE = "MLFLOW_PERF_GROUP_NOTES"
+_OWN = re.compile(r"(\d{1,12}):(\d{1,12})")
 _NOTE = re.compile(r"([0-9a-zA-Z_-]{1,12}):(\d{1,12}):(\d{1,12})")
 _LINE = re.compile(r"^([0-9a-zA-Z_-]{1,12})" + 4 * r":(\d{1,14})" + "$", re.MULTILINE)
 _APART = re.compile(r"^apart ([0-9a-zA-Z_-]{1,12})$", re.MULTILINE)
@@ -103,6 +108,27 @@ def note_reporting(run: RunHandle, document: PerfDocument | None, *, age_sec: fl
         _append(path, ":".join((run_id[:_ID_CHARS], *(f"{1000 * t:.0f}" for t in times))) + "\n")
 
 
+def note_own(delivery: Delivery, *, age_sec: float = 0.0, is_over: bool = False) -> None:
+    """Note in a step's own tags what mlflow-perf took beside it; without a group do nothing.
+
+    A step whose report is kept has no run yet that the group's file could name.
+
+    Args:
+        delivery: The step's report.
+        age_sec: As for `note_reporting`.
+        is_over: Whether mlflow-perf has given up sending the report now.
+    """
+    node = delivery.document
+    if not os.environ.get(_VARIABLE) or not node.started or node.duration_sec is None:
+        return
+    now, old = time.time(), _OWN.fullmatch(delivery.tags.get(OWN_TAG, ""))
+    before_sec = max(0.0, age_sec - (now - node.started)) if age_sec else 0.0
+    before_ms = max(1000 * before_sec, int(old[1]) if old else 0)
+    after_ms = max(0.0, 1000 * (now - node.started - node.duration_sec)) if is_over else 0.0
+    # Not in place: a thread that still sends may read the old ones.
+    delivery.tags = {**delivery.tags, OWN_TAG: f"{before_ms:.0f}:{after_ms:.0f}"}
+
+
 def note_apart(run: str) -> None:
     """Note in the group's file that a step has a run in another store; without a group do nothing.
 
@@ -136,14 +162,19 @@ def _append(path: str, text: str) -> None:
 
 
 def tag_reporting(notes: Path) -> dict[str, str]:
-    """Return the tags of a group's run with the notes of its steps; none without notes.
+    """Return the tags of a group's run with the notes of its steps; none without notes."""
+    return tag_notes(_read(notes))
+
+
+def tag_notes(text: str) -> dict[str, str]:
+    """Return the tags as `tag_reporting`, for the text of the notes.
 
     Each node of a step has noted when its process began, when its block began and ended, and when
     its report was sent. The step's block is that of all nodes: what a node took while another one
     still worked kept nobody waiting.
     """
     found: dict[str, tuple[int, int, int, int]] = {}
-    for ident, *texts in _LINE.findall(_read(notes)):
+    for ident, *texts in _LINE.findall(text):
         began, begin, end, sent = map(int, texts)
         old = found.get(ident, (began, begin, end, sent))
         found[ident] = min(began, old[0]), min(begin, old[1]), max(end, old[2]), max(sent, old[3])
@@ -160,15 +191,27 @@ class ReportingNotes:
 
     Args:
         tags: Of the group's run.
+        steps: The runs of the steps, each with its id and tags.
     """
 
-    def __init__(self, tags: Mapping[str, str]) -> None:
+    def __init__(
+        self, tags: Mapping[str, str], steps: Iterable[tuple[str, Mapping[str, str]]] = ()
+    ) -> None:
         self._found: dict[str, Reporting] = {}
         for text in (text for key, text in tags.items() if key.startswith(REPORTING_TAG)):
             for ident, before, after in _NOTE.findall(text):
                 new, old = (int(before) / 1000, int(after) / 1000), self._found.get(ident, (0, 0))
                 # An earlier version noted each node of a step.
                 self._found[ident] = Reporting(*map(max, new, old))
+
+        for run_id, of_step in steps:
+            if found := _OWN.fullmatch(of_step.get(OWN_TAG, "")):
+                own = Reporting(*(int(part) / 1000 for part in found.groups()))
+                self._found.setdefault(run_id[:_ID_CHARS], own)
+
+    def is_whole(self, run_id: str | None) -> bool:
+        """Return whether the note on a step is there, and says how long its report took."""
+        return self.find(run_id).after_sec > 0
 
     def find(self, run_id: str | None) -> Reporting:
         """Return the note on a step by its run; zeros where there is none."""
