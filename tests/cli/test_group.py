@@ -371,7 +371,7 @@ def test_recover_knows_how_a_group_ended_that_had_no_run_in_time(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     (one,) = recover_each(tmp_path)
     assert (one.run_id, one.outcome) == (late, "sent" if is_made else "not begun")
-    assert one.cause.startswith("its run was not made in time: it was not done within 1 s")
+    assert one.cause.startswith("its run was not made in time: ")
     if late is not None:
         run = client.get_run(late)
         assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("FAILED", "exit code 3")
