@@ -26,8 +26,6 @@ from mlflow_perf.tracking.load import load
 
 __all__ = ["Check", "GateResult", "Judgement", "check", "judge"]
 
-# A run that is RUNNING may be one that its owner never ends: its figures are still complete.
-
 
 @dataclass(frozen=True)
 class Check:
@@ -177,6 +175,7 @@ def check(
         tuple(side.label for side in fresh),
         tuple(notes),
         tuple(
+            # Not RUNNING: its owner may never end that run, and the figures are complete.
             f"{name} is {status}: its figures are not those of the whole work."
             for side in fresh
             for name, status in _list_statuses(side)
