@@ -184,6 +184,19 @@ def test_files_that_overlap_are_one_workflow(
     assert parent.info.status == "FAILED"
 
 
+def test_earlier_jobs_that_come_later_count_in_each_command(cli_json: Any, cli: Call) -> None:
+    """MLflow cannot move a run's start, and all commands say the same duration."""
+    header = "JobID|JobName|State|ElapsedRaw|AllocCPUS|Submit|Start\n"
+    late = "201|b|COMPLETED|600|2|2026-11-20T20:00:00|2026-11-20T21:00:00\n"
+    early = "200|a|COMPLETED|600|2|2026-11-20T10:00:00|2026-11-20T10:10:00\n"
+    for jobs in (late, early + late):
+        Path("jobs.txt").write_text(header + jobs)
+        (done,) = cli_json("import", "jobs.txt", "--experiment", "earlier")
+    assert get_run(done["run_id"]).duration_sec == 40_200
+    for command in ("show", "explain"):
+        assert "11 h 10 min" in cli(command, done["run_id"]).stdout
+
+
 def test_bad_input_is_one_line(cli: Call) -> None:
     """With the file's line and exit code 2."""
     Path("bad.txt").write_text(HEADER + "1\tx\n")

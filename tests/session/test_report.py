@@ -524,6 +524,32 @@ def test_an_alarm_while_a_block_ends_loses_no_report(
     assert rang
 
 
+def test_a_block_waits_while_that_of_another_thread_begins(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Importing MLflow takes seconds, and what ended before the report began is in no report."""
+    outer, asked, begin = report("outer", quiet=True), threading.Event(), threading.Event()
+    start = recording.Recording.start
+
+    def start_late(of: recording.Recording, *given: Any, **options: Any) -> None:
+        asked.set()
+        assert begin.wait(60)
+        start(of, *given, **options)
+
+    monkeypatch.setattr(recording.Recording, "start", start_late)
+    first = threading.Thread(target=outer.__enter__)
+    first.start()
+    assert asked.wait(60)
+    second = threading.Thread(target=report("inner")(lambda: None))
+    second.start()
+    second.join(0.2)
+    begin.set()
+    first.join()
+    second.join()
+    outer.__exit__(None, None, None)
+    assert outer.document.nodes[0].operations["times"]["inner"]["count"] == 1
+
+
 def test_a_block_that_outlives_the_one_around_it_is_named(
     store: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,6 +31,9 @@ Lock: Callable[[], threading.Lock] = _native.allocate_lock
 RLock: Callable[[], threading.RLock] = _native.RLock
 """Returns a new reentrant lock of the interpreter."""
 
+get_ident: Callable[[], int] = _native.get_ident
+"""Returns the ident of the interpreter's thread, also within a coroutine of gevent."""
+
 _own_idents: dict[int, int] = {}  # of our threads, and the process of each
 _LOOK_SEC = 0.05
 _STACK_BYTES = 2 << 20  # an import of MLflow needs more than 64 KiB

@@ -17,7 +17,7 @@ from mlflow_perf.core.originals import find_file_replacer
 from mlflow_perf.core.own_cost import bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings, arguments_of, read_setting
-from mlflow_perf.core.threads import Event, Lock
+from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import PerfDocument
@@ -34,6 +34,7 @@ from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.run_check import check_run
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.session.signals import SignalWatch
+from mlflow_perf.session.turn import Turn
 from mlflow_perf.tracking.reporting_notes import note_reporting
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ _warned: set[str] = set()  # names of blocks that one line was about
 _GRACE_SEC = 20.0
 _HANGING_SEC = 1.0  # where the server has not answered since the start: the journal is kept
 _INTERRUPTED_SEC = 2.0  # to finish after a Ctrl-C during the start
-_ROOM_SEC = 1.0
 _ENDING = (15, 1)  # SIGTERM and SIGHUP end a job even if it has a handler for them
 
 
@@ -88,7 +88,7 @@ class Session:
         self._timers: list[Any] = []
         self._left_out = self._has_failed = False
         self._watch: SignalWatch | None = None
-        self._has_ended, self._has_room = False, Event()
+        self._turn = Turn(2 * settings.start_timeout)
         self._copied_run_id: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -136,20 +136,20 @@ class Session:
                 outer = current()
                 recorded = None if outer is not None else find_recorded_run(self._settings.run_id)
                 if outer is None and recorded is None:
-                    pid = os.getpid()
-                    _current, _current_pid, is_outermost = self, pid, True
+                    self._turn, is_outermost = Turn(2 * self._settings.start_timeout), True
+                    _current, _current_pid = self, os.getpid()
             self._recorded_run = recorded
             if not is_outermost:
                 # autolog reports the run from its start to its end already, or the outer block. A
                 # session object can be re-entered: it is its own outer session then.
                 self._outer = None if outer is self else outer
-                self._timers.append(timing.time(self.name).__enter__())
                 if self._outer is not None:
-                    self._warn_of_other_run(self._outer)
+                    self._outer._turn.await_beginning()  # noqa: SLF001 - of this class
+                self._timers.append(timing.time(self.name).__enter__())
+                self._warn_of_other_run()
                 return self
             if by := find_file_replacer():
                 raise RuntimeError(f"{by} replaces the system's files")
-            self._has_ended, self._has_room = False, Event()
             self._watch = SignalWatch(self._on_fatal, self._on_handled)
             with bring():  # once for both: each look at the memory costs 0.1 ms
                 self._recording = Recording(self.name, self._settings)
@@ -167,6 +167,9 @@ class Session:
                 raise
             _log.warning("The block %r is not reported: %s", self.name, first_line(error))
             _log.debug("Not reported:", exc_info=True)
+        finally:
+            if is_outermost:
+                self._turn.has_begun.set()
         return self
 
     def __exit__(
@@ -177,18 +180,17 @@ class Session:
     ) -> None:
         if self._timers:
             self._timers.pop().__exit__(kind, error, trace)
-            if self._outer is not None and current() is not self._outer:
-                self._warn(
-                    "it began inside %r, which ended before it; put one block around both",
-                    self._outer.name,
-                )
+            outer = self._outer
+            if outer is not None and (current() is not outer or outer._turn.has_ended):  # noqa: SLF001
+                why = "it began inside %r, which ended before it; put one block around both"
+                self._warn(why, outer.name)
             if not self._timers and self._outer is not None:
                 self._recorded_run, self._outer = self._find_recording(), None
             return
         # A forked child that leaves its parent's block must not report in the parent's name.
         if current() is self:
             try:
-                outcome, self._has_ended = Outcome.from_error(error), True
+                outcome, self._turn.has_ended = Outcome.from_error(error), True
                 with self._harmless():
                     if self._recording is not None:
                         self._recording.note_end()
@@ -226,10 +228,8 @@ class Session:
                 raise
             if not self._has_failed:
                 self._has_failed = True
-                _log.warning(
-                    "The performance report of %r could not be made: %s",
-                    self.name, first_line(error),
-                )  # fmt: skip
+                said = first_line(error)
+                _log.warning("The performance report of %r could not be made: %s", self.name, said)
             _log.debug("Not made:", exc_info=True)
 
     def _on_fatal(self, number: int) -> None:
@@ -251,11 +251,11 @@ class Session:
         with _guard:
             if _current is self:
                 _current, _current_pid = None, 0
-        self._has_room.set()
+        self._turn.has_room.set()
 
-    def _warn_of_other_run(self, outer: Session) -> None:
-        asked, used = self._settings.run_id, outer.run_id
-        if asked is not None and asked != used:
+    def _warn_of_other_run(self) -> None:
+        asked, outer = self._settings.run_id, self._outer
+        if asked is not None and outer is not None and asked != (used := outer.run_id):
             why = "it names the run %s, but began inside %r, which reports to %s"
             self._warn(why, asked, outer.name, f"the run {used}" if used else "a run of its own")
 
@@ -280,9 +280,8 @@ class Session:
         own_name = getattr(function, "__name__", None)
         own_name = own_name if isinstance(own_name, str) else "<lambda>"
         # A script with three decorated functions has three components.
-        is_named = self._settings.name is not None or own_name == "<lambda>"
-        name = self.name if is_named else own_name
         settings = self._settings  # not all of this object: the function may be pickled
+        name = self.name if settings.name is not None or own_name == "<lambda>" else own_name
         wrapped: F = wrap(function, lambda: Session(name, settings))
         return wrapped
 
@@ -332,10 +331,11 @@ def _copy(kind: type[Session], name: str, settings: Settings, run_id: str | None
 
 
 def _await_room() -> None:
-    """Wait until a block that has just ended in another thread no longer takes this one in."""
-    last = current()
-    if last is not None and last._has_ended:  # noqa: SLF001 - of this module
-        last._has_room.wait(_ROOM_SEC)  # noqa: SLF001 - as above
+    """Wait until the block of another thread has begun, or no longer takes this one in."""
+    waited = set[Session]()
+    while (last := current()) is not None and last not in waited:
+        waited.add(last)
+        last._turn.wait()  # noqa: SLF001 - of this module
 
 
 def _killed(number: int) -> Outcome:

@@ -126,7 +126,7 @@ class PerfRun:
             component=data.tags.get(f"{TAG}component"),
             # A block may have failed in a run that goes on, and a run after its block.
             status=worst_status((info.status, data.tags.get(f"{TAG}status", ""))) or info.status,
-            started=info.start_time / 1000 if info.start_time is not None else None,
+            started=_find_start(run),
             ended=info.end_time / 1000 if info.end_time else None,
             seen=max((one.timestamp / 1000 for one in metrics), default=None),
             # A loss that was NaN is not a figure, and strict JSON cannot hold it.
@@ -365,6 +365,20 @@ class PerfRun:
         if self.started is None or self.ended is None:
             return None
         return max(0.0, self.ended - self.started)
+
+
+def _find_start(run: Run) -> float | None:
+    """Return when a run started; an imported workflow, when the earliest of all its jobs did.
+
+    MLflow cannot move a run's start, and a later import may add earlier jobs.
+    """
+    info, data = run.info, run.data
+    if info.start_time is None:
+        return None
+    started = float(info.start_time / 1000)
+    if info.end_time and data.tags.get(IMPORTED_TAG, "").endswith(" workflow"):
+        started = min(started, info.end_time / 1000 - data.metrics.get("duration_sec", 0.0))
+    return started
 
 
 def is_figure(value: float) -> bool:
