@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import termios
 import time
@@ -24,6 +25,7 @@ class Terminal:
         self.screen = ""
         self._pid, self._handle = pty.fork()
         if self._pid == 0:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite may run below nohup
             os.execvpe(argv[0], argv, environ)
         fcntl.ioctl(self._handle, termios.TIOCSWINSZ, struct.pack("HHHH", 31, 97, 0, 0))
 
