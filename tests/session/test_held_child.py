@@ -272,8 +272,9 @@ def test_a_command_ends_with_the_terminal_that_its_wrapper_began(tmp_path: Path)
 
 def test_a_terminal_that_is_gone_ends_what_the_command_left_behind(tmp_path: Path) -> None:
     """As at the end of the session's first process, although the wrapper ends later."""
-    wrapper = WRAPPER + "sys.exit(open(sys.argv[-1]).read() or code)"
-    wrapper = wrapper.replace("sys.exit(code)\n", "")
+    begin = "import os; left = os.open(sys.argv[-1], os.O_RDONLY | os.O_NONBLOCK)\nchild ="
+    end = "os.set_blocking(left, True); sys.exit(1 if os.read(left, 9) else code)"
+    wrapper = WRAPPER.replace("child =", begin, 1).replace("sys.exit(code)", end)
     os.mkfifo(tmp_path / "left")
     left = """sh -c 'echo rea""dy; sleep 60; echo still there >&9' 9<>"$0" & exec sleep 600"""
     argv = [sys.executable, "-c", wrapper, "sh", "-c", left, str(tmp_path / "left")]
