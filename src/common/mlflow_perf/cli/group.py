@@ -323,8 +323,8 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
         said = "no step reported"
         if not (kept or at_work or group.apart):
             # A step may have begun that had nothing to report yet.
-            is_cut = end.status == "KILLED"
-            return f"{said}: {end.cause} ended the command" if is_cut else f"{said}: {_ADVICE}"
+            cut = f"{end.cause} ended the command" if end.status == "KILLED" else ""
+            return f"{said}: {cut or _ADVICE}"
         return f"{said} yet" if at_work else said
 
     try:
@@ -334,18 +334,16 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
         why = reason_of(error)
         is_kept = journal.keep(group.delivery, unsent=f"its report was not sent: {why}")
         then = f" It is kept; send it with: mlflow-perf recover {folder}"
-        _log.warning(
-            "The group's report could not be made: %s.%s", why.rstrip("."), then if is_kept else ""
-        )
+        said = f"{why.rstrip('.')}.{then if is_kept else ''}"
+        _log.warning("The group's report could not be made: %s", said)
         return
     journal.remove()
     if not settings.quiet:
         if group.apart:
-            count = format_count(group.apart, "step")
-            _say(f"{count} reported to another store")
+            _say(f"{format_count(group.apart, 'step')} reported to another store")
         if kept:
-            count, then = format_count(kept, "step"), f"mlflow-perf recover {folder}"
-            _say(f"the report of {count} is kept | {then}")
+            count = format_count(kept, "step")
+            _say(f"the report of {count} is kept | mlflow-perf recover {folder}")
         if at_work:
             count, verb = format_count(at_work, "step"), "is" if at_work == 1 else "are"
             _say(f"{count} {verb} still at work | {_LATER}")
