@@ -357,11 +357,17 @@ def test_recover_knows_how_a_group_ended_that_had_no_run_in_time(
     is_made: bool,
 ) -> None:
     """A run that its server made too late ends as the command did; nobody was killed."""
-    away = "http://127.0.0.1:9"
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
     monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", away)
-    _group("loop", "--", "sh", "-c", "sleep 0.5; exit 3", folder=tmp_path, code=3)
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        away = f"http://127.0.0.1:{hangs.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", away)
+        # A creation that has failed by the command's end, before it asked, leaves no journal.
+        for _ in range(8):
+            _group("loop", "--", "sh", "-c", "sleep 0.5; exit 3", folder=tmp_path, code=3)
+            if any(tmp_path.glob("*.journal")):
+                break
     (journal,) = tmp_path.glob("*.journal")
     journal.write_text(journal.read_text().replace(away, store))
     header = json.loads(journal.read_text().splitlines()[-1])["delivery"]
