@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from mlflow import MlflowClient
+from tests.tracking.fleet_ways import WAYS, read_sums
 
 from mlflow_perf.tracking import fleet_sql, fleet_store
 from mlflow_perf.tracking.fleet_sums import (
@@ -14,7 +13,6 @@ from mlflow_perf.tracking.fleet_sums import (
     MONDAY_MS,
     WEEK_MS,
     Choice,
-    Sums,
     choose_parts,
 )
 from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PIPELINE_TAG, STEPS_TAG
@@ -42,7 +40,6 @@ _RUNS = (  # name, parent, status, tag, day; "away" is another experiment
     ("deleted", "", "FAILED", GROUP_TAG, 0),
 )
 _COUNTED = {"outside", "of a run without a report", "inside", "stopped"}
-_WAYS = ("sqlite", "other databases", "search")
 
 
 @pytest.fixture(scope="module")
@@ -70,43 +67,33 @@ def flows(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-def _read(by: str, monkeypatch: pytest.MonkeyPatch, way: str, **bounds: int) -> dict[Any, Sums]:
-    """Return the sums as one of three ways finds them in the same store."""
-    with monkeypatch.context() as patch:
-        if way == "search":
-            patch.setattr(fleet_store, "find_sql_store", lambda _: None)
-        if way == "other databases":
-            patch.setattr(fleet_sql, "_is_sqlite", lambda _: False)
-        return {sums.group: sums for sums in fleet_store.sum_runs(by, **bounds)}
-
-
-@pytest.mark.parametrize("way", _WAYS)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_workflow_counts_if_it_failed_and_no_step_that_counts_did(
     flows: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its figures are the sums of its steps', which count already."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", flows)
-    found = _read("component", monkeypatch, way)
+    found = read_sums("component", monkeypatch, way)
     counts = {name: (one.runs, one.failed) for name, one in found.items()}
     assert counts == {"step": (5, 4), None: (len(_COUNTED) + 1,) * 2}
     assert found[None].figures == dict.fromkeys(FIGURES)
     assert found["step"].figures["cpu_hours"] == 5.0
-    by_flow = _read("workflow", monkeypatch, way)
+    by_flow = read_sums("workflow", monkeypatch, way)
     assert (by_flow["outside"].runs, by_flow["outside"].failed) == (2, 1)
     assert {name for name, one in by_flow.items() if one.failed == 1} > _COUNTED
 
 
-@pytest.mark.parametrize("way", _WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("by", [by for by in GROUPS if by != "workflow"])
 def test_every_way_counts_the_same_failures(
     flows: str, by: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In every grouping, and where the time leaves out the step that failed."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", flows)
-    assert _read(by, monkeypatch, way) == _read(by, monkeypatch, "sqlite")
+    assert read_sums(by, monkeypatch, way) == read_sums(by, monkeypatch, "sqlite")
     until = _BEGAN + _DAY_MS
-    early = _read(by, monkeypatch, way, until_ms=until)
-    assert early == _read(by, monkeypatch, "sqlite", until_ms=until)
+    early = read_sums(by, monkeypatch, way, until_ms=until)
+    assert early == read_sums(by, monkeypatch, "sqlite", until_ms=until)
     assert sum(one.failed for one in early.values()) == len(_COUNTED) + 2
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 from sqlalchemy.dialects import postgresql
+from tests.tracking.fleet_ways import WAYS, read_sums
 
 from mlflow_perf.tracking import fleet_sql, fleet_store
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
@@ -68,28 +68,15 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-_WAYS = ("sqlite", "other databases", "search")
-
-
-def _read(by: str, monkeypatch: pytest.MonkeyPatch, way: str, **bounds: int) -> dict[Any, Sums]:
-    """Return the sums as one of three ways finds them in the same store."""
-    with monkeypatch.context() as patch:
-        if way == "search":
-            patch.setattr(fleet_store, "find_sql_store", lambda _: None)
-        if way == "other databases":
-            patch.setattr(fleet_sql, "_is_sqlite", lambda _: False)
-        return {sums.group: sums for sums in fleet_store.sum_runs(by, **bounds)}
-
-
 @pytest.mark.parametrize("by", GROUPS)
 def test_sql_and_search_give_the_same_sums(
     filled: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In every grouping; the totals are those of the figures; what nobody logged is None."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)
-    found = _read(by, monkeypatch, "sqlite")
-    assert found == _read(by, monkeypatch, "search")
-    assert found == _read(by, monkeypatch, "other databases")
+    found = read_sums(by, monkeypatch, "sqlite")
+    assert found == read_sums(by, monkeypatch, "search")
+    assert found == read_sums(by, monkeypatch, "other databases")
     total = Sums("", 0, 0, dict.fromkeys(FIGURES))
     for sums in found.values():
         total = total.add(sums)
@@ -117,9 +104,9 @@ def test_moments_divide_the_groups(
     for part, bounds in ((1, {"since_ms": first, "until_ms": later}), (2, {"since_ms": later})):
         parts = [replace(one, week=0, part=0) for one in choose_parts(found, part, part)]
         sums = {one.group: one for one in add_up(parts)}
-        assert sums == _read(by, monkeypatch, "sqlite", **bounds)
+        assert sums == read_sums(by, monkeypatch, "sqlite", **bounds)
     by_week = add_up(replace(one, group=one.week, week=0, part=0) for one in found)
-    weeks = _read("week", monkeypatch, "sqlite", since_ms=first)
+    weeks = read_sums("week", monkeypatch, "sqlite", since_ms=first)
     assert {one.group: one for one in by_week} == weeks
 
 
@@ -128,18 +115,18 @@ def test_threads_share_the_runs(filled: str, cpus: int, monkeypatch: pytest.Monk
     """Each run is in the share of one thread, whatever its id begins with."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)
     monkeypatch.setattr("os.cpu_count", lambda: cpus)
-    assert sum(one.runs for one in _read("week", monkeypatch, "sqlite").values()) == 8
+    assert sum(one.runs for one in read_sums("week", monkeypatch, "sqlite").values()) == 8
 
 
 def test_groups_are_named_by_what_they_are(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A workflow by its parent's name, a week by its number; runs without one are a group too."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", filled)
-    assert {*_read("workflow", monkeypatch, "sqlite")} == {None, "nightly"}
-    assert {*_read("component", monkeypatch, "sqlite")} == {"c0'", "c1'"}
-    assert {*_read("user", monkeypatch, "sqlite")} == {"ada"}
+    assert {*read_sums("workflow", monkeypatch, "sqlite")} == {None, "nightly"}
+    assert {*read_sums("component", monkeypatch, "sqlite")} == {"c0'", "c1'"}
+    assert {*read_sums("user", monkeypatch, "sqlite")} == {"ada"}
     week = int(_WEEK_1 * 1000)
-    assert {2900, 2901} == {*_read("week", monkeypatch, "sqlite")}
-    late = _read("week", monkeypatch, "sqlite", since_ms=week, until_ms=week + 7 * 86_400_000)
+    assert {2900, 2901} == {*read_sums("week", monkeypatch, "sqlite")}
+    late = read_sums("week", monkeypatch, "sqlite", since_ms=week, until_ms=week + 7 * 86_400_000)
     assert (late[2900].runs, {*late}) == (6, {2900})
 
 
@@ -203,18 +190,18 @@ def manifold(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-@pytest.mark.parametrize("way", _WAYS)
+@pytest.mark.parametrize("way", WAYS)
 def test_all_components_and_all_nodes_count(
     manifold: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each component's figures; of a node that reported twice the later ones; infinity is none."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", manifold)
-    (whole,) = _read("experiment", monkeypatch, way).values()
+    (whole,) = read_sums("experiment", monkeypatch, way).values()
     assert (whole.runs, whole.failed) == (3, 1)
     assert whole.figures["cpu_hours"] == 1.0 + 20.0 + 300.0 + 5000.0
     assert whole.figures["unused_cpu_hours"] == 4.0
     assert whole.figures["cost"] is None
-    found = _read("component", monkeypatch, way)
+    found = read_sums("component", monkeypatch, way)
     assert {
         name: (one.runs, one.failed, one.figures["cpu_hours"]) for name, one in found.items()
     } == {
@@ -222,7 +209,7 @@ def test_all_components_and_all_nodes_count(
         "a/b": (1, 1, 20.0),
         "late one": (1, 1, 300.0),
     }
-    assert _read("week", monkeypatch, way, since_ms=int(_WEEK_1 * 1000) + 1) == {}
+    assert read_sums("week", monkeypatch, way, since_ms=int(_WEEK_1 * 1000) + 1) == {}
 
 
 _NESTED = {  # name: day, component, CPU hours, name of the run that measured it
@@ -270,13 +257,13 @@ def nested(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return uri, home
 
 
-@pytest.mark.parametrize("way", _WAYS)
+@pytest.mark.parametrize("way", WAYS)
 def test_the_same_cpu_time_counts_once(
     nested: tuple[str, str], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run inside another one that counts is a run, but its figures are in the other's."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", nested[0])
-    found = _read("component", monkeypatch, way)
+    found = read_sums("component", monkeypatch, way)
     hours = {name: (one.runs, one.failed, one.figures["cpu_hours"]) for name, one in found.items()}
     # Another component's figures may be of another time: they count.
     assert hours == {
@@ -288,19 +275,19 @@ def test_the_same_cpu_time_counts_once(
         "kept": (6, 0, 1.0 + 2 + 8 + 16 + 32),
     }
     # Before the second day, and from the eighth on, only a part of the runs are chosen.
-    early = _read("component", monkeypatch, way, until_ms=int(1000 * (_WEEK_1 + _DAY)))
+    early = read_sums("component", monkeypatch, way, until_ms=int(1000 * (_WEEK_1 + _DAY)))
     assert {name: one.figures["cpu_hours"] for name, one in early.items()} == {
         "above": 1000.0,
         "search": 100.0,
     }
-    later = _read("component", monkeypatch, way, since_ms=int(1000 * (_WEEK_1 + 8 * _DAY)))
+    later = read_sums("component", monkeypatch, way, since_ms=int(1000 * (_WEEK_1 + 8 * _DAY)))
     assert {name: one.figures["cpu_hours"] for name, one in later.items()} == {
         "trial": 30.0,
         "fold": None,
         "kept": 4.0,
     }
     for by in GROUPS:
-        assert _read(by, monkeypatch, way) == _read(by, monkeypatch, "search")
+        assert read_sums(by, monkeypatch, way) == read_sums(by, monkeypatch, "search")
 
 
 @pytest.mark.parametrize("is_sqlite", [True, False])
@@ -335,4 +322,4 @@ def test_moments_divide_runs_inside_each_other(
             bounds |= {"until_ms": edges[last]} if last < 3 else {}
             parts = [replace(one, week=0, part=0) for one in choose_parts(found, first, last)]
             sums = {one.group: one for one in add_up(parts)}
-            assert sums == _read("component", monkeypatch, "search", **bounds), (first, last)
+            assert sums == read_sums("component", monkeypatch, "search", **bounds), (first, last)
