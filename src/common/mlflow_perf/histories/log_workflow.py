@@ -15,7 +15,14 @@ from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.paging import iterate_pages
-from mlflow_perf.tracking.perf_run import IMPORTED_TAG, PARENT_TAG, SUBMITTED_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import (
+    IMPORTED_TAG,
+    PARENT_TAG,
+    PIPELINE_TAG,
+    SUBMITTED_TAG,
+    TAG,
+    PerfRun,
+)
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -87,7 +94,7 @@ def log_workflow(
     if parent is None:
         tags = {
             IMPORTED_TAG: f"{workflow.source} workflow",
-            f"{TAG}pipeline": workflow.name,
+            PIPELINE_TAG: workflow.name,
             "mlflow.runName": clean_text(workflow.name, 250),
         }
         start_ms = int(1000 * whole.started)

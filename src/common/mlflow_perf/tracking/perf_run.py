@@ -376,7 +376,7 @@ def _find_start(run: Run) -> float | None:
     if info.start_time is None:
         return None
     started = float(info.start_time / 1000)
-    if info.end_time and data.tags.get(IMPORTED_TAG, "").endswith(" workflow"):
+    if info.end_time and {IMPORTED_TAG, PIPELINE_TAG} <= data.tags.keys():
         started = min(started, info.end_time / 1000 - data.metrics.get("duration_sec", 0.0))
     return started
 
