@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.model.profile import Function, RawStacks
 from mlflow_perf.model.profile_building import build_profile
+from mlflow_perf.model.samples import Function, RawStacks
 from mlflow_perf.recorders.profile import live
 from mlflow_perf.recorders.profile.pace import Pace
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler

@@ -94,6 +94,18 @@ def test_a_message_is_a_usual_one(logger: logging.Logger, caplog: pytest.LogCapt
         assert record.funcName == "test_a_message_is_a_usual_one"
 
 
+def test_a_job_without_logging_stays_without_it() -> None:
+    """A warning looks as `logging` itself would print it; its import runs code of the process."""
+    code = (
+        "import sys; from mlflow_perf.core.safe_log import get_logger; log = get_logger('x')\n"
+        "log.info('unseen'); log.warning('%s is away', 'it'); log.warning('100%')\n"
+        "print('logging' in sys.modules); import logging; log.warning('it is back')"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "it is away\n100%\nit is back\n")
+
+
 def test_a_file_of_the_job_gets_no_message() -> None:
     """A job that closes its standard error may open a file, which then has its number."""
     code = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.model.profile import Function, Sample
+from mlflow_perf.model.samples import Function, Sample
 from mlflow_perf.recorders.collect import (
     collect_operations,
     collect_stacks,

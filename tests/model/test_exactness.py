@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.model.exactness import count_equal_samples, find_share_error, pool_samples
-from mlflow_perf.model.profile import Function, Profile, RawStacks, format_share
+from mlflow_perf.model.profile import Profile, format_share
 from mlflow_perf.model.profile_building import build_profile
+from mlflow_perf.model.samples import Function, RawStacks
 
 
 def _list_stacks(count: int) -> list[tuple[str, int, tuple[int, ...]]]:

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from mlflow_perf.model.profile import Function, Profile, RawStacks
+from mlflow_perf.model.profile import Profile
 from mlflow_perf.model.profile_building import build_profile
+from mlflow_perf.model.samples import Function, RawStacks
 
 MAIN = Function("<module>", "train.py", 1, False)
 LOAD = Function("load", "train.py", 10, False)

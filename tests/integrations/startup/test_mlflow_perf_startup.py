@@ -103,53 +103,17 @@ def test_module_that_does_not_exist() -> None:
     startup.forget("mlflow_perf_no_such_module")
 
 
-_FORK = """\
-import _thread, os, sys, time
-sys.path.insert(0, sys.argv[1])
-import _mlflow_perf_startup as startup
-assert "logging" not in sys.modules
-os.register_at_fork(before=startup._hold_import, after_in_parent=startup._allow_import)
-startup._importing.acquire()
-forking = _thread.allocate_lock()
-forking.acquire()
-os.register_at_fork(before=forking.release)  # the newest is called first
-
-def load():
-    with forking:
-        import logging
-    startup._importing.release()
-
-_thread.start_new_thread(load, ())
-child = os.fork()
-import logging
-logging.warning("%s", child > 0)
-if child == 0:
-    os._exit(0)
-os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_fork_in_the_middle_of_an_import_leaves_logging_whole() -> None:
-    """`logging` unlocks itself after a fork, even where it was imported during that fork."""
-    folder = Path(inspect.getfile(startup)).parent
-    command = [sys.executable, "-S", "-W", "ignore", "-c", _FORK, str(folder)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 0
-    assert sorted(ended.stderr.split()) == ["WARNING:root:False", "WARNING:root:True"]
-
-
 def test_no_thread_of_ours_runs_a_file_of_the_job_that_hides_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder of scripts with a `secrets.py`: the job that does not import it would run it."""
+    """A folder of scripts with an `opcode.py`: the job that does not import it would run it."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "secrets", raising=False)
+    monkeypatch.delitem(sys.modules, "opcode", raising=False)
     assert not _mlflow_perf_startup._hides_needed()
-    (tmp_path / "secrets").mkdir()
+    (tmp_path / "opcode").mkdir()
     (tmp_path / "statement.py").touch()
     assert not _mlflow_perf_startup._hides_needed()
-    (tmp_path / "secrets.py").touch()
+    (tmp_path / "opcode.py").touch()
     importlib.invalidate_caches()
     assert _mlflow_perf_startup._hides_needed()
 
@@ -170,6 +134,32 @@ def test_the_modules_that_the_sampler_imports_are_known() -> None:
         check=True,
     )
     assert {*run.stdout.split()} <= {*_mlflow_perf_startup._NEEDED}
+
+
+_OWN_IMPORT = """\
+import _thread, builtins, sys
+sys.path.insert(0, sys.argv[1])
+import _mlflow_perf_startup as startup
+given, main, asked, done = __import__, _thread.get_ident(), [], _thread.allocate_lock()
+
+def load(name, *args):
+    if _thread.get_ident() != main:
+        asked.append(name)
+    return given(name, *args)
+
+builtins.__import__ = load
+done.acquire()
+startup._forget_profiler = done.release  # after the import, or without it
+startup._begin_sampling()
+print(done.acquire(True, 60), asked)
+"""
+
+
+def test_no_thread_of_ours_calls_an_import_function_of_the_job() -> None:
+    """A mock of `builtins.__import__` would count the sampler's imports."""
+    folder = Path(inspect.getfile(startup)).parent
+    command = [sys.executable, "-c", _OWN_IMPORT, str(folder)]
+    assert subprocess.check_output(command, text=True, timeout=90) == "True []\n"
 
 
 _JOB = """\

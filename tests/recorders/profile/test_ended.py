@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.model.profile import Function, RawStacks, Sample
+from mlflow_perf.model.samples import Function, RawStacks, Sample
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile.ended import _AT_ONCE, _KEPT, EndedProcesses, is_written
 from mlflow_perf.recorders.profile.windows import StackWindow

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import mlflow_perf
-from mlflow_perf.model.profile import Function
+from mlflow_perf.model.samples import Function
 from mlflow_perf.recorders.profile.frames import FrameNames
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mlflow_perf.model.profile import MAIN_THREAD
+from mlflow_perf.model.samples import MAIN_THREAD
 from mlflow_perf.recorders.profile import job_profiler, live
 from mlflow_perf.recorders.profile.job_profiler import JobProfiler, look_for_profilers
 

@@ -15,7 +15,7 @@ import pytest
 from tests.alone import alone
 
 from mlflow_perf.errors import DocumentError, SettingError
-from mlflow_perf.model.profile import RawStacks
+from mlflow_perf.model.samples import RawStacks
 from mlflow_perf.recorders.profile.py_spy import (
     FoldedStack,
     Piece,

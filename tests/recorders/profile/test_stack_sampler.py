@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from tests.alone import alone
 
-from mlflow_perf.model.profile import MAIN_THREAD, OTHER_THREADS, RawStacks, Sample
+from mlflow_perf.model.samples import MAIN_THREAD, OTHER_THREADS, RawStacks, Sample
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live, stack_sampler, stacks
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler

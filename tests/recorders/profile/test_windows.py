@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.model.profile import Function, RawStacks, Sample
+from mlflow_perf.model.samples import Function, RawStacks, Sample
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile.windows import StackWindow
 

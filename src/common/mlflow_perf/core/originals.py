@@ -8,6 +8,7 @@ such as `os.environ`, are the same. Of `sys` use only functions: its `stdout` ma
 from __future__ import annotations
 
 import os as _shown_os
+import sys as _shown_sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -47,15 +48,17 @@ def find_file_replacer() -> str:
     return type(_shown_os).__module__.partition(".")[0] if replaced else ""
 
 
-def _copy(name: str) -> types.ModuleType:
+def _copy(name: str, *functions: str) -> types.ModuleType:
     # Under its own name, a library that replaces each `os` that a module holds would find it.
     copy = types.ModuleType(f"{__name__}.{name}")
-    copy.__dict__.update({k: v for k, v in vars(load_native(name)).items() if k != "__name__"})
+    original = vars(load_native(name, *functions))
+    copy.__dict__.update({k: v for k, v in original.items() if k != "__name__"})
     return copy
 
 
 if TYPE_CHECKING:
-    import gc as gc  # noqa: PLC0414 - others import it from here
+    import atexit as atexit  # noqa: PLC0414 - others import it from here
+    import gc as gc  # noqa: PLC0414
     import os as os  # noqa: PLC0414
     import sys as sys  # noqa: PLC0414
     import time as time  # noqa: PLC0414
@@ -65,7 +68,11 @@ if TYPE_CHECKING:
 else:
     # The job may have replaced some before: what these names are copied from, nobody replaces.
     open_file = load_native("_io").open
-    os, sys, time, gc = _copy("os"), _copy("sys"), _copy("time"), _copy("gc")
+    os, sys, time = _copy("os"), _copy("sys"), _copy("time")
+    gc, atexit = _copy("gc", "disable", "enable", "isenabled"), _copy("atexit", "register")
+    # Nothing can make `sys` anew. In a command, the start-up hook kept what was in it at the start.
+    at_start = getattr(_shown_sys.modules.get("_mlflow_perf_startup"), "SYS_AT_START", {})
+    sys.__dict__.update({name: one for name, one in at_start.items() if is_native(one)})
     in_c = vars(load_native("nt" if os.name == "nt" else "posix"))
     os.__dict__.update({name: one for name, one in in_c.items() if is_native(one)})
     clocks = load_native("time", "time", "monotonic", "thread_time", "clock_gettime", "sleep")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from mlflow_perf.core.import_watch import ImportWatch
 from mlflow_perf.core.originals import open_file, os, time
-from mlflow_perf.core.threads import RLock
+from mlflow_perf.core.threads import RLock, get_native_id
 
 _LEAST_SHIFT_SEC = 0.1  # between two looks at this thread's clock it hardly advances
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
@@ -33,7 +33,7 @@ _TELEMETRY = ("MLflowTelemetryConsumer", "GetTelemetryConfig")
 def as_own() -> Iterator[None]:
     """Count this thread's work as that of mlflow-perf; nested uses change nothing."""
     global _ended_sec  # noqa: PLW0603 - one account for the process
-    thread = threading.get_native_id()
+    thread = get_native_id()
     if thread in _began:
         yield
         return
@@ -87,7 +87,7 @@ def _read_cpu_sec(thread: int) -> float | None:
     try:
         # The kernel's encoding of a thread's clock, as pthread_getcpuclockid makes it.
         seconds = time.clock_gettime((~thread << 3) | 6)
-        own = time.clock_gettime((~threading.get_native_id() << 3) | 6)
+        own = time.clock_gettime((~get_native_id() << 3) | 6)
     except (AttributeError, OSError, OverflowError):
         return None  # it has just ended, or this is another platform
     # A library that fakes the time of day (libfaketime) shifts these clocks, but not this one.
@@ -133,7 +133,7 @@ def caused_switches() -> int:
     return _caused_switches
 
 
-_imports = ImportWatch(lambda: threading.get_native_id() in _began, own_memory_bytes)
+_imports = ImportWatch(lambda: get_native_id() in _began, own_memory_bytes)
 
 
 def call_when_imported(package: str, call: Callable[[], object]) -> None:
@@ -168,7 +168,7 @@ def is_brought(thread: threading.Thread | None) -> bool:
 
 def is_own_work() -> bool:
     """Return whether this thread works for mlflow-perf at this moment."""
-    return threading.get_native_id() in _began
+    return get_native_id() in _began
 
 
 def own_cpu_sec() -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import select
 import stat
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.originals import os
@@ -15,11 +14,11 @@ if sys.platform != "win32":
     import resource
 
 if TYPE_CHECKING:
-    _Adapter = logging.LoggerAdapter[logging.Logger]
-else:
-    _Adapter = logging.LoggerAdapter  # takes no parameter in Python 3.10
+    import logging
 
+    _ExcInfo = bool | BaseException
 
+_DEBUG, _INFO, _WARNING = 10, 20, 30
 _STDERR, _PATIENCE_MS, _LINE_BYTES = 2, 500, 4096
 
 
@@ -59,15 +58,45 @@ def _has_room(handle: int) -> bool:
     return not is_full and (limit < 0 or facts.st_size + _LINE_BYTES <= limit)
 
 
-class SafeLogger(_Adapter):
-    """A logger that drops a message if the job's handlers, filters or clock raise an error."""
+class SafeLogger:
+    """A logger that drops a message if the job's handlers, filters or clock raise an error.
 
-    def log(self, level: int, msg: object, *args: Any, **options: Any) -> None:
-        """Log a message; an error of a handler, a filter or a record factory is dropped."""
+    It does not import `logging`, which calls `time.time` and registers functions for forks and the
+    exit: a command under `mlflow-perf run` may have replaced those, and have no use for `logging`.
+    Nobody has set a handler there, so a warning is written as Python's last resort would write it.
+
+    Args:
+        name: Name of the module whose logger it is.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._logger: logging.Logger | None = None
+
+    def debug(self, message: str, *args: object, exc_info: _ExcInfo = False) -> None:
+        """Log a message at the level DEBUG."""
+        self._log(_DEBUG, message, args, exc_info)
+
+    def info(self, message: str, *args: object, exc_info: _ExcInfo = False) -> None:
+        """Log a message at the level INFO."""
+        self._log(_INFO, message, args, exc_info)
+
+    def warning(self, message: str, *args: object, exc_info: _ExcInfo = False) -> None:
+        """Log a message at the level WARNING."""
+        self._log(_WARNING, message, args, exc_info)
+
+    def _log(self, level: int, message: str, args: tuple[object, ...], exc_info: _ExcInfo) -> None:
         try:
-            if self.isEnabledFor(level) and takes_text():
-                # The record's file and line are the caller's, not this method's.
-                self.logger.log(level, msg, *args, **options, stacklevel=2)
+            if self._logger is None and (module := sys.modules.get("logging")) is not None:
+                self._logger = module.getLogger(self._name)
+            if self._logger is not None:
+                if self._logger.isEnabledFor(level) and takes_text():
+                    # The record's file and line are those of the caller of `warning`.
+                    self._logger.log(level, message, *args, exc_info=exc_info, stacklevel=3)
+            elif level >= _WARNING and takes_text():
+                text = message % args if args else message
+                error = f" {sys.exc_info()[1]!r}" if exc_info else ""
+                sys.stderr.write(f"{text}{error}\n")
         # Whatever the job's logging raises, a message of ours must not bring it into the job.
         except (Exception, SystemExit) as error:
             if is_from_handler(error):
@@ -80,4 +109,4 @@ def get_logger(name: str) -> SafeLogger:
     Args:
         name: Its `__name__`.
     """
-    return SafeLogger(logging.getLogger(name), {})
+    return SafeLogger(name)

@@ -34,6 +34,9 @@ RLock: Callable[[], threading.RLock] = _native.RLock
 get_ident: Callable[[], int] = _native.get_ident
 """Returns the ident of the interpreter's thread, also within a coroutine of gevent."""
 
+get_native_id: Callable[[], int] = _native.get_native_id
+"""Returns the kernel's number of this thread."""
+
 _own_idents: dict[int, int] = {}  # of our threads, and the process of each
 _LOOK_SEC = 0.05
 _STACK_BYTES = 2 << 20  # an import of MLflow needs more than 64 KiB

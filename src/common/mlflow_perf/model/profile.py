@@ -9,71 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.exactness import find_share_error
+from mlflow_perf.model.samples import FINEST_SEC, MAIN_THREAD, Function
 
 if TYPE_CHECKING:
     from mlflow_perf.model.document import NodeDocument
 
-FINEST_SEC = 0.25
-"""Width of the narrowest bucket; each wider one is twice as wide as the one before."""
-
-MAIN_THREAD, OTHER_THREADS, CHILD_PROCESSES = "main thread", "other threads", "child processes"
-"""The roots of the tree: each stack is below one of them."""
-
 _LONGEST_SEC = 1e12  # more is no time of a job, and its sums might be infinite
 _MODULE, _LAMBDA, _GENERATOR = "<module>", "<lambda>", "<genexpr>"
 _MOST_CALLERS = 8
-
-
-class Function(NamedTuple):
-    """A function of the job's code.
-
-    Attributes:
-        name: Its name, with its class.
-        file: Its file, relative to the working folder or to the package.
-        line: Its first line.
-        is_library: Whether it belongs to an installed package or to Python itself.
-    """
-
-    name: str
-    file: str
-    line: int
-    is_library: bool
-
-
-class Sample(NamedTuple):
-    """Where a thread was seen; never its data.
-
-    Attributes:
-        root: `main thread`, `other threads` or `child processes`.
-        line: Line of the innermost frame.
-        path: The functions from the outermost to the innermost.
-    """
-
-    root: str
-    line: int
-    path: tuple[Function, ...]
-
-
-@dataclass
-class RawStacks:
-    """What one process has sampled.
-
-    Attributes:
-        functions: The functions.
-        stacks: Root, line of the innermost frame, then the functions from the outermost to it.
-        cells: Unix time, length in seconds, stack, wall seconds, CPU seconds, number of samples.
-        rate_hz: The rate that was asked for; None for the default one.
-    """
-
-    functions: list[Function] = field(default_factory=list)
-    stacks: list[tuple[str, int, tuple[int, ...]]] = field(default_factory=list)
-    cells: list[tuple[float, float, int, float, float, int]] = field(default_factory=list)
-    rate_hz: float | None = None
-
 
 Times = dict[int, tuple[float, float]]
 """Tree node → wall and CPU seconds of the node itself."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlflow_perf.model.exactness import count_equal_samples, find_share_error, pool_samples
-from mlflow_perf.model.profile import MAIN_THREAD, Function, Profile, RawStacks, add_times
+from mlflow_perf.model.profile import Profile, add_times
+from mlflow_perf.model.samples import MAIN_THREAD, Function, RawStacks
 
 _MOST_BUCKETS = 64
 _MOST_OWN = 30

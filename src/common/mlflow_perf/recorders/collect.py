@@ -11,7 +11,7 @@ from typing import Any
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MlflowPerfError
-from mlflow_perf.model.profile import RawStacks
+from mlflow_perf.model.samples import RawStacks
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.operations import operation_spool
 from mlflow_perf.recorders.operations.keys import unjson_key

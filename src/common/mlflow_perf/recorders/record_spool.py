@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.originals import os
 from mlflow_perf.core.plain_json import dumps
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import RLock
 from mlflow_perf.recorders.spool import SpoolWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _logger = get_logger(__name__)
 _alive: weakref.WeakSet[SpooledRecorder] = weakref.WeakSet()
@@ -35,7 +37,7 @@ class RecordSpool:
     """
 
     def __init__(
-        self, folder: Path, kind: str, figures: str, snapshot: Callable[[], dict[str, Any]]
+        self, folder: Path | str, kind: str, figures: str, snapshot: Callable[[], dict[str, Any]]
     ) -> None:
         self.source: str | None = None
         self._folder = folder

@@ -23,15 +23,16 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlflow_perf.core.descriptors import OwnMap
 from mlflow_perf.core.originals import open_file, os, time
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import DocumentError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VARIABLE = "MLFLOW_PERF_SPOOL"
 """Environment variable that names the spool folder to the processes of a job."""
@@ -68,8 +69,7 @@ _logger = get_logger(__name__)
 _unreadable: set[Path] = set()  # folders that one line has named
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record after the snapshot, as its writer gave it; only some kinds have bytes."""
 
     kind: int
@@ -79,8 +79,7 @@ class Record:
     blob: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolFile:
+class SpoolFile(NamedTuple):
     """What one process has written.
 
     Attributes:
@@ -110,9 +109,12 @@ class SpoolWriter:
         begun: How many files were begun: each starts with a snapshot of everything.
     """
 
-    def __init__(self, folder: Path, kind: str, snapshot: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, folder: Path | str, kind: str, snapshot: Callable[[], dict[str, Any]]
+    ) -> None:
         self.source = f"{kind}-{os.getpid()}-{os.urandom(8).hex()}"
-        self._path = folder / f"{self.source}{SUFFIX}"
+        self._path = f"{folder}/{self.source}{SUFFIX}"
+        self._begun = f"{folder}/.{self.source}{SUFFIX}"
         self._snapshot = snapshot
         self._file: OwnMap | None = None
         self._map: mmap.mmap | None = None
@@ -164,9 +166,8 @@ class SpoolWriter:
         snapshot = dumps(self._snapshot()).encode()
         start = _HEAD.size + -(-len(snapshot) // 8) * 8
         end = start + max(self._room, _ROOM_PER_SNAPSHOT * len(snapshot))
-        begun = self._path.with_name(f".{self._path.name}")
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(begun, flags, _MODE)
+        descriptor = os.open(self._begun, flags, _MODE)
         try:
             # Reserved, not sparse: writing to a sparse map when the disk is full kills the process.
             if hasattr(os, "posix_fallocate"):
@@ -175,14 +176,15 @@ class SpoolWriter:
                 os.write(descriptor, bytes(end))
             file = OwnMap(descriptor, end)
         except OSError:
-            begun.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                os.unlink(self._begun)
             raise
         finally:
             os.close(descriptor)
         new = file.data
         new[_HEAD.size : _HEAD.size + len(snapshot)] = snapshot
         _HEAD.pack_into(new, 0, _MAGIC, len(snapshot))
-        os.replace(begun, self._path)
+        os.replace(self._begun, self._path)
         self.close()
         self._file, self._map, self._at, self._end = file, new, start, end
         self._room = min(4 * self._room, _ROOM)
@@ -213,8 +215,9 @@ def create(parent: Path | None = None, *, prefix: str = PREFIX) -> Path:
                 again.mkdir(mode=0o700)
                 _created.append(again)
                 return again
-    # Only a session makes folders, and importing tempfile takes as long as the rest of this module.
+    # Only a session makes folders; each Python process of a job imports this module.
     import tempfile
+    from pathlib import Path
 
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     _created.append(folder)

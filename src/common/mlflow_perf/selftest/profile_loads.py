@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from mlflow_perf.model.exactness import find_share_error
-from mlflow_perf.model.profile import RawStacks
 from mlflow_perf.model.profile_building import count_samples
+from mlflow_perf.model.samples import RawStacks
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live
 

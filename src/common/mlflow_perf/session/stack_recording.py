@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.integrations import startup
-from mlflow_perf.model.profile import RawStacks
 from mlflow_perf.model.profile_building import build_profile
+from mlflow_perf.model.samples import RawStacks
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live
 from mlflow_perf.recorders.profile.ended import EndedProcesses

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     _Function = Callable[[ModuleType], None]
 
+SYS_AT_START = dict(vars(sys))
+"""What the module `sys` had before the job could replace anything in it."""
+
+_import_at_start = __import__
+
 
 class _Finder:
     """Finds a module through the other finders, and wraps its loader."""
@@ -157,11 +162,7 @@ _held: list[bool] = []
 
 def _hold_import() -> None:
     # A child must not inherit a half-made import. A second is more than one takes.
-    had_logging = "logging" in sys.modules
     _held.append(_importing.acquire(True, 1.0))
-    # Imported meanwhile, `logging` missed its own turn before the fork, and gets that after it.
-    if not had_logging and _held[-1] and (logging := sys.modules.get("logging")):
-        logging._lock.acquire()  # noqa: SLF001 - what it does itself before a fork
 
 
 def _allow_import() -> None:
@@ -178,11 +179,9 @@ def _follow_child() -> None:
 
 # The modules of Python that the sampler imports.
 _NEEDED = """
-    array ast base64 binascii bisect collections contextlib copy copyreg dataclasses dis enum fcntl
-    fnmatch functools glob grp hashlib hmac importlib inspect ipaddress json keyword linecache
-    logging math mmap ntpath opcode operator pathlib random re reprlib resource secrets select
-    signal sre_compile sre_constants sre_parse string struct textwrap threading token tokenize
-    traceback types typing urllib warnings weakref
+    annotationlib array ast collections contextlib copyreg enum fcntl functools importlib json
+    keyword math mmap opcode operator re reprlib resource select sre_compile sre_constants
+    sre_parse struct threading types typing warnings weakref
 """.split()  # noqa: SIM905 - shorter
 
 
@@ -193,7 +192,7 @@ def _hides_needed() -> bool:
     # It is loaded in every interpreter; a job may hide `importlib` itself.
     from _frozen_importlib_external import PathFinder
 
-    before = sys.path[: sys.path.index(os.path.dirname(os.__file__))]  # noqa: PTH120 - as above
+    before = sys.path[: sys.path.index(os.__file__.rpartition(os.sep)[0])]
     for name in _NEEDED:
         if name not in sys.modules and name not in sys.builtin_module_names:
             found = PathFinder.find_spec(name, before)
@@ -270,6 +269,8 @@ def _begin_sampling() -> None:
         waits = _list_waits()
         _importing.acquire(False)  # until the thread waits
         _follow_profiler()
+    get_interval = SYS_AT_START["getswitchinterval"]
+    set_interval = SYS_AT_START["setswitchinterval"]
 
     def begin() -> None:
         if waits is None:
@@ -279,19 +280,20 @@ def _begin_sampling() -> None:
             any(waits)
         try:
             # Beside a thread that computes, each file of an import would wait 5 ms for its turn.
-            usual = sys.getswitchinterval()
-            sys.setswitchinterval(1e-4)
-            quick = sys.getswitchinterval()  # rounded
+            usual = get_interval()
+            set_interval(1e-4)
+            quick = get_interval()  # rounded
             try:
-                if _hides_needed():
+                # A function of the job would be called for each import of ours.
+                if __import__ is not _import_at_start or _hides_needed():
                     return
                 from mlflow_perf.recorders.profile import live
             # An interpreter without mlflow-perf, or with another version of it.
             except Exception:  # noqa: BLE001
                 return
             finally:
-                if sys.getswitchinterval() == quick:
-                    sys.setswitchinterval(usual)
+                if get_interval() == quick:
+                    set_interval(usual)
                 _forget_profiler()
             live.join()
         except Exception:  # noqa: BLE001, S110 - the job may have replaced what this needs

@@ -18,7 +18,7 @@ from mlflow_perf.core.own_cost import add_own_cpu
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Thread
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.model.profile import RawStacks
+from mlflow_perf.model.samples import RawStacks
 from mlflow_perf.recorders.collect import collect_stacks
 
 _log = get_logger(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from mlflow_perf.core.originals import os
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MlflowPerfError
-from mlflow_perf.model.profile import Function, RawStacks, Sample
+from mlflow_perf.model.samples import Function, RawStacks, Sample
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.profile import stack_spool
 from mlflow_perf.recorders.profile.windows import StackWindow

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from mlflow_perf.core.originals import os
-from mlflow_perf.model.profile import Function
+from mlflow_perf.model.samples import Function
 
-_PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
+_PACKAGE = f"{__file__.rsplit(os.sep, 3)[0]}{os.sep}"
 _OF_SESSION = f"{_PACKAGE}session{os.sep}"  # nothing of the job's is called from there
 _OF_TESTS = f"{_PACKAGE}selftest{os.sep}"  # its loads are a job
-_STDLIB = f"{Path(os.__file__).parent}{os.sep}"
+_STDLIB = f"{os.__file__.rpartition(os.sep)[0]}{os.sep}"
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 _NOTEBOOK = re.compile(r"ipykernel_\d+|<ipython-input-(\d+)-")
 # Before Python 3.12 a comprehension has a frame of its own.
@@ -139,7 +138,7 @@ class FrameNames:
             if file.startswith(folder):
                 return file[len(folder) :], False
         is_relative = not file.startswith((os.sep, "..")) and ":" not in file
-        return file if is_relative else Path(file).name, False
+        return file if is_relative else os.path.basename(file), False
 
 
 def _find_cell(file: str) -> int | None:

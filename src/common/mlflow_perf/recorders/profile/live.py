@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import atexit
-from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mlflow_perf.core.originals import open_file, os
+from mlflow_perf.core.originals import atexit, open_file, os
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Lock
-from mlflow_perf.model.profile import CHILD_PROCESSES, MAIN_THREAD, RawStacks
+from mlflow_perf.model.samples import CHILD_PROCESSES, MAIN_THREAD, RawStacks
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.profile.job_profiler import look_for_profilers
 from mlflow_perf.recorders.profile.stack_sampler import StackSampler
 from mlflow_perf.recorders.profile.stacks import find_obstacle, is_main_interpreter
 from mlflow_perf.recorders.profile.windows import StackWindow
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _log = get_logger(__name__)
 
 
-@dataclass
 class _Live:
     sampler: StackSampler | None = None
     window: StackWindow | None = None
-    folder: Path | None = None
+    folder: Path | str | None = None
 
 
 _guard = Lock()
@@ -120,7 +120,7 @@ def end(window: StackWindow) -> RawStacks:
     return window.as_raw()
 
 
-def join(folder: Path | None = None) -> None:
+def join(folder: Path | str | None = None) -> None:
     """Sample this process, below a session, into the session's spool folder, if it asks for that.
 
     Args:
@@ -128,7 +128,7 @@ def join(folder: Path | None = None) -> None:
     """
     place = os.environ.get(spool.VARIABLE, "") if folder is None else str(folder)
     try:
-        with open_file(os.path.join(place, spool.SAMPLING), encoding="ascii") as file:
+        with open_file(f"{place}/{spool.SAMPLING}", "rb") as file:
             asked = loads(file.read())
         rate_hz, command_of = asked["rate_hz"], asked["command_of"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -138,7 +138,7 @@ def join(folder: Path | None = None) -> None:
     with _guard:
         if _live.window is not None or _live.sampler is not None:
             return
-        _live.folder = Path(place)
+        _live.folder = place
         _live.window = StackWindow(rate_hz)
         _live.window.spool_to(_live.folder)
         is_main = command_of is not None and command_of == os.getppid()

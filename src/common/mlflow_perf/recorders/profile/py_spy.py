@@ -19,13 +19,7 @@ from pathlib import Path
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import DocumentError, SettingError
-from mlflow_perf.model.profile import (
-    CHILD_PROCESSES,
-    MAIN_THREAD,
-    OTHER_THREADS,
-    Function,
-    Sample,
-)
+from mlflow_perf.model.samples import CHILD_PROCESSES, MAIN_THREAD, OTHER_THREADS, Function, Sample
 from mlflow_perf.recorders.profile.beside import Beside, BesideEngine
 from mlflow_perf.recorders.profile.frames import FrameNames
 from mlflow_perf.recorders.profile.windows import StackWindow

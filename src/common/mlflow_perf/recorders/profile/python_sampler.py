@@ -17,13 +17,7 @@ from typing import Any
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import SettingError
-from mlflow_perf.model.profile import (
-    CHILD_PROCESSES,
-    MAIN_THREAD,
-    OTHER_THREADS,
-    Function,
-    Sample,
-)
+from mlflow_perf.model.samples import CHILD_PROCESSES, MAIN_THREAD, OTHER_THREADS, Function, Sample
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile.beside import Beside, BesideEngine
 from mlflow_perf.recorders.profile.frames import FrameNames

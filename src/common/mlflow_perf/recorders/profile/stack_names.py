@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from types import CodeType
 
-from mlflow_perf.model.profile import Sample
+from mlflow_perf.model.samples import Sample
 from mlflow_perf.recorders.profile.awaiting import list_awaiting
 from mlflow_perf.recorders.profile.frames import FrameNames
 from mlflow_perf.recorders.profile.stacks import Place, find_line

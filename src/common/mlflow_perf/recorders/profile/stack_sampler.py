@@ -17,8 +17,8 @@ from mlflow_perf.core.clock import MONOTONIC_CALL, read_monotonic
 from mlflow_perf.core.originals import os, sys, time
 from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.threads import Thread, is_own_thread
-from mlflow_perf.model.profile import FINEST_SEC, MAIN_THREAD, OTHER_THREADS, Function, Sample
+from mlflow_perf.core.threads import Thread, get_ident, is_own_thread
+from mlflow_perf.model.samples import FINEST_SEC, MAIN_THREAD, OTHER_THREADS, Function, Sample
 from mlflow_perf.recorders.profile.pace import Pace
 from mlflow_perf.recorders.profile.stack_names import StackNames
 from mlflow_perf.recorders.profile.stacks import (
@@ -60,7 +60,7 @@ class StackSampler(Thread):
     def __init__(self, rate_hz: float | None = None, *, root: str = MAIN_THREAD) -> None:
         super().__init__(name="mlflow-perf-stacks")
         self._roots = (root, OTHER_THREADS if root == MAIN_THREAD else root)
-        main = threading.main_thread()
+        main = threading._main_thread  # type: ignore[attr-defined]  # noqa: SLF001
         # A process that a thread forked ends with that thread, once no other thread runs.
         self._only_with = None if isinstance(main, threading._MainThread) else main  # type: ignore[attr-defined]  # noqa: SLF001
         # A library that replaces threads by coroutines hides the true main thread.
@@ -103,7 +103,7 @@ class StackSampler(Thread):
                     self._end = None
                 # A call into C may keep the interpreter's lock from now on: at the first sample,
                 # a thread's clock now is all that tells how much of its time was the block's.
-                self._hot = threading.get_ident()
+                self._hot = get_ident()
                 for ident in list_idents():
                     self._find(ident)
                 for watched in [*self._watched.values()]:
@@ -123,7 +123,7 @@ class StackSampler(Thread):
     def _cut(self) -> float:
         """Give this thread's time until now to its last stack: a block begins or ends within it."""
         now = read_monotonic()
-        if (watched := self._find(threading.get_ident())) is not None:
+        if (watched := self._find(get_ident())) is not None:
             cpu = watched.read_cpu()
             watched.wall += watched.limit(max(0.0, now - self._last), now)
             watched.cpu += max(0.0, cpu - watched.at_cpu)
@@ -251,7 +251,7 @@ class StackSampler(Thread):
         now = glimpse.now
         wall, self._last = now - self._last, now
         busy: list[tuple[Watched, float, int]] = []
-        for ident in idents - {threading.get_ident()}:
+        for ident in idents - {get_ident()}:
             is_new = ident not in self._watched
             watched = self._find(ident)
             if watched is None:

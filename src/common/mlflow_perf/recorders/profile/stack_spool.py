@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.model.profile import Function, RawStacks, Sample
+from mlflow_perf.model.samples import Function, RawStacks, Sample
 from mlflow_perf.recorders.record_spool import RecordSpool
 from mlflow_perf.recorders.spool import BLOB, SpoolFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KIND = "stacks"
 """First part of the names of these files."""
@@ -33,7 +35,7 @@ class StackSpool(RecordSpool):
         snapshot: Returns everything sampled so far.
     """
 
-    def __init__(self, folder: Path, snapshot: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, folder: Path | str, snapshot: Callable[[], dict[str, Any]]) -> None:
         super().__init__(folder, KIND, "Stack samples", snapshot)
         self._at = 0.0
 
@@ -111,9 +113,8 @@ def read_stacks(file: SpoolFile) -> RawStacks:
         else:
             count = 0 if record.kind == _NO_SAMPLE else record.kind
             raw.cells.append((at, 0.0, record.ident, record.a, record.b, count))
-    raw.functions = list(numbers)
-    raw.stacks = [named.get(i, ("", 0, ())) for i in range(max(named, default=-1) + 1)]
-    known = all(0 <= one < len(raw.functions) for _, _, path in raw.stacks for one in path)
-    if not known or any(not 0 <= cell[2] < len(raw.stacks) for cell in raw.cells):
+    stacks = [named.get(i, ("", 0, ())) for i in range(max(named, default=-1) + 1)]
+    known = all(0 <= one < len(numbers) for _, _, path in stacks for one in path)
+    if not known or any(not 0 <= cell[2] < len(stacks) for cell in raw.cells):
         raise DocumentError("It names a function or a stack that it does not explain.")
-    return raw
+    return raw._replace(functions=list(numbers), stacks=stacks)

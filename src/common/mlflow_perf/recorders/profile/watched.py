@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mlflow_perf.core.originals import os, time
-from mlflow_perf.model.profile import Sample
+from mlflow_perf.model.samples import Sample
 from mlflow_perf.recorders.profile.stacks import Place
 
 Key = tuple[int | bytes, ...]

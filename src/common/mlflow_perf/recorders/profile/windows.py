@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mlflow_perf.model.profile import FINEST_SEC, Function, RawStacks, Sample
+from mlflow_perf.model.samples import FINEST_SEC, Function, RawStacks, Sample
 from mlflow_perf.recorders.profile.stack_spool import StackSpool
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _MOST_STACKS = 4000
 _MOST_BUCKETS = 128
@@ -46,7 +48,7 @@ class StackWindow:
         """Name of the spool file; None without one."""
         return None if self.spool is None else self.spool.source
 
-    def spool_to(self, folder: Path | None) -> None:
+    def spool_to(self, folder: Path | str | None) -> None:
         """Write each sample from now on to a file in a spool folder; None ends the writing."""
         if self.spool is not None:
             self.spool.close()
@@ -131,4 +133,4 @@ class StackWindow:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same as plain data."""
-        return vars(self.as_raw())
+        return self.as_raw()._asdict()
