@@ -92,7 +92,10 @@ def test_without_a_home_each_user_has_a_folder_of_his_own(
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     home = tmp_path / "home"
     (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
     for place, expected in (
+        (tmp_path / "link", tmp_path / f"mlflow-perf-{os.getuid()}"),
+        (Path("/proc/self/fdinfo/home"), tmp_path / f"mlflow-perf-{os.getuid()}"),
         (home, home / ".local" / "state" / "mlflow-perf"),
         (tmp_path / "file" / "home", tmp_path / f"mlflow-perf-{os.getuid()}"),
         (None, tmp_path / f"mlflow-perf-{os.getuid()}"),

@@ -21,7 +21,7 @@ _HEAD_BYTES = 1 << 20  # longer first lines are not ours
 
 
 def find_state_folder(folder: str | None = None) -> Path:
-    """Return the folder of the journals.
+    """Return the folder of the journals; the one in the user's state is made, as that may fail.
 
     Args:
         folder: The setting `dir`; default: `MLFLOW_PERF_DIR`, else a folder in the user's state, or
@@ -33,10 +33,11 @@ def find_state_folder(folder: str | None = None) -> Path:
             return Path(folder).absolute()  # the job may change its working folder
         return Path(folder)
     home = os.environ.get("XDG_STATE_HOME")
-    with contextlib.suppress(RuntimeError, OSError):  # a user without a home, or a closed one
+    # A user may have no home, one that is closed, or one that cannot be made.
+    with contextlib.suppress(RuntimeError, OSError):
         place = (Path(home) if home else Path.home() / ".local" / "state") / "mlflow-perf"
-        nearest = next(one for one in (place, *place.parents) if one.exists())
-        if nearest.is_dir() and os.access(nearest, os.W_OK):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(place, os.W_OK):
             return place
     # With the user's id: nobody else could write to a folder that its first user made.
     user = os.getuid() if hasattr(os, "getuid") else 0
