@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.alone import alone
 from tests.interrupted import check_each_line
 
+import mlflow_perf
 from mlflow_perf.core.descriptors import OwnDescriptor, OwnMap, open_high
 
 
@@ -24,6 +27,26 @@ def test_a_descriptor_lies_high_and_closes() -> None:
     assert again == low
     os.close(high)
     os.close(again)
+
+
+def _list_open() -> set[str]:
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing, or of another thread
+            found.add(os.readlink(f"/proc/self/fd/{number}"))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@alone
+def test_a_block_holds_as_many_descriptors_as_the_docs_say(store: str) -> None:
+    """At its end only those of the database are open, as with MLflow by itself."""
+    before = _list_open()
+    with mlflow_perf.report("block"):
+        inside = _list_open() - before
+    after = _list_open() - before
+    assert len(inside) <= 20
+    assert after <= {store.removeprefix("sqlite:///")}
 
 
 @alone
