@@ -28,14 +28,27 @@ def seconds(steps: list[Step], key: str) -> float:
     return sum(step.total(key) for step in steps) * 3600
 
 
-def test_two_steps_side_by_side_are_charged_their_own_and_hold_the_node_once() -> None:
+def test_two_steps_side_by_side_hold_the_node_once() -> None:
     """Two steps of 7.4 CPU-seconds over the same 20 s of a machine of 2 CPUs: 14.8 of 40."""
-    steps = [step(name, 100.0, 20.0, own_sec=7.4, busy_sec=38.0) for name in ("a", "b")]
+    steps = [step(name, 100.0, 20.0, own_sec=7.4, busy_sec=14.8) for name in ("a", "b")]
     charged = charge_shared_nodes(steps)
     assert [s.total("node_used_cpu_hours") * 3600 for s in charged] == pytest.approx([7.4, 7.4])
     assert seconds(charged, "node_cpu_hours") == pytest.approx(40.0)
     assert seconds(charged, "node_unused_cpu_hours") == pytest.approx(40.0 - 14.8)
     assert charged[0].figures["run_cpu_hours"] * 3600 == pytest.approx(20.0)
+
+
+def test_what_others_used_beside_the_steps_is_not_unused() -> None:
+    """One CPU of two was kept busy by others for all of the 15 s, one by `a` for 10 s."""
+    steps = [step("a", 100.0, 10.0, own_sec=10.0, busy_sec=20.0),
+             step("b", 105.0, 10.0, own_sec=0.0, busy_sec=15.0)]  # fmt: skip
+    charged = charge_shared_nodes(steps)
+    assert seconds(charged, "node_cpu_hours") == pytest.approx(30.0)
+    assert seconds(charged, "node_unused_cpu_hours") == pytest.approx(5.0)
+    assert [s.total("job_cpu_hours") * 3600 for s in charged] == [10.0, 0.0]
+    steps = [step("a", 100.0, 10.0, own_sec=10.0, busy_sec=15.0),
+             step("b", 105.0, 10.0, own_sec=10.0, busy_sec=15.0)]  # fmt: skip
+    assert seconds(charge_shared_nodes(steps), "node_unused_cpu_hours") == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize("hosts", [("one", "two"), ("", ""), ("one", "")])

@@ -49,7 +49,7 @@ def test_tasks_become_runs_of_their_component_once(
     assert "ALIGN" in cli("report", first["run_id"], "-o", "-").output
     parent = client.get_run(first["run_id"])
     assert parent.info.status == "FINISHED"
-    assert parent.data.metrics["duration_sec"] == 73.0
+    assert parent.data.metrics["duration_sec"] == pytest.approx(73.999)  # from the first `submit`
 
 
 def test_a_task_on_several_nodes_counts_with_all_of_them(cli_json: Any) -> None:
@@ -159,6 +159,26 @@ def test_jobs_that_nothing_preceded_waited_since_they_were_submitted(
     assert "Waiting took" in table
     assert "unused" not in table, "the file does not tell the CPU time"
     assert "2 h 10 min" in cli("report", done["run_id"], "-o", "-").output
+
+
+def test_a_workflow_is_as_good_as_the_last_attempts_of_its_tasks(
+    client: MlflowClient, cli_json: Any
+) -> None:
+    """A task that failed beside another one of its name was not tried again."""
+    header = "JobID|JobName|State|ElapsedRaw|Start\n"
+    lost = "30|fit|NODE_FAIL|60|2026-11-20T10:00:00\n"
+    again = "30|fit|COMPLETED|60|2026-11-20T10:02:00\n"
+    beside = "30|fit|COMPLETED|60|2026-11-20T10:00:30\n"
+    statuses = []
+    for i, attempts in enumerate([lost, lost + again, lost + beside, again + lost]):
+        Path("jobs.txt").write_text(header + attempts)
+        (done,) = cli_json("import", "jobs.txt", "--experiment", f"attempts {i}")
+        statuses.append(client.get_run(done["run_id"]).info.status)
+    assert statuses == ["FAILED", "FINISHED", "FAILED", "FINISHED"]
+    Path("jobs.txt").write_text(header + lost + again)
+    (done,) = cli_json("import", "jobs.txt", "--experiment", "attempts 0")
+    assert (done["tasks"], done["known"]) == (1, 1)
+    assert client.get_run(done["run_id"]).info.status == "FINISHED"
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -88,7 +88,7 @@ def test_each_recovered_node_is_told(
     assert output.startswith(
         "run r1, node 0: sent now; why not before: signal \\x1b[2J\nb.journal stays: it is of n2\n"
     )
-    assert "recover --any-host" in output
+    assert f"recover --any-host {tmp_path}" in output
     assert "any-host" not in cli("recover", "--any-host", str(tmp_path)).output
     found, stays = cli_json("recover", str(tmp_path))
     assert (found["run_id"], found["node"], found["outcome"]) == ("r1", 0, "sent")

@@ -38,6 +38,9 @@ def test_a_trace_with_units(tmp_path: Path) -> None:
     assert (align.component, align.duration_sec, align.peak_mb) == ("ALIGN", 200.0, 1536.0)
     assert align.cpu_sec == 300.0
     assert align.params == {"read_mb": 10.0}
+    # `duration` counts the wait from `submit`, and there is no column `start`.
+    assert align.submitted is not None
+    assert align.started == align.submitted + 10.0
     assert (sort.status, sort.peak_mb, "job_max_mem_mb" in sort.metrics) == ("FAILED", None, False)
 
 

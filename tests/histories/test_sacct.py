@@ -80,6 +80,38 @@ def test_a_job_has_its_user_and_waits_since_it_was_submitted(tmp_path: Path) -> 
     assert task.submitted == task.started - 5.0
 
 
+ATTEMPTS = """\
+Cluster|JobID|JobName|User|State|ElapsedRaw|NNodes|NTasks|MaxRSS|Submit|Start
+tiny|7|align|ann|NODE_FAIL|50|1|||2026-11-20T09:50:00|2026-11-20T10:00:00
+tiny|7.batch|batch||NODE_FAIL|50|1|1|100M|2026-11-20T10:00:00|2026-11-20T10:00:00
+big|7|sort|bob|FAILED|1800|1|||2026-11-20T09:50:00|2026-11-20T10:00:00
+big|7.batch|batch||FAILED|1800|1|1|500M|2026-11-20T10:00:00|2026-11-20T10:00:00
+tiny|7|align|ann|REQUEUED|700|1|||2026-11-20T09:50:00|2026-11-20T10:05:00
+tiny|7.batch|batch||CANCELLED|700|1|1|1200M|2026-11-20T10:05:00|2026-11-20T10:05:00
+tiny|7|align|ann|COMPLETED|10|1|||2026-11-20T09:50:00|2026-11-20T11:05:00
+tiny|7.batch|batch||COMPLETED|10|1|1|90M|2026-11-20T11:05:00|2026-11-20T11:05:00
+"""
+
+
+def test_jobs_of_two_clusters_and_attempts_of_one_are_told_apart(tmp_path: Path) -> None:
+    """`sacct --duplicates` has all attempts of a job that was queued again, with one number."""
+    path = tmp_path / "jobs.txt"
+    path.write_text(ATTEMPTS + "".join(ATTEMPTS.splitlines(keepends=True)[1:]))
+    ((*tasks,),) = (workflow.tasks for workflow in read_histories([path]))
+    facts = [
+        (task.component, task.tags["mlflow.user"], task.status, task.duration_sec, task.peak_mb)
+        for task in tasks
+    ]
+    assert facts == [
+        ("align", "ann", "FAILED", 50.0, 100.0),
+        ("sort", "bob", "FAILED", 1800.0, 500.0),
+        ("align", "ann", "KILLED", 700.0, 1200.0),
+        ("align", "ann", "FINISHED", 10.0, 90.0),
+    ]
+    assert len({task.key for task in tasks}) == 4
+    assert [task.tags["mlflow_perf.cluster"] for task in tasks] == ["tiny", "big", "tiny", "tiny"]
+
+
 def test_the_closing_separator_of_parsable_is_no_column(tmp_path: Path) -> None:
     """`sacct --parsable` ends each line with a separator."""
     path = tmp_path / "jobs.txt"

@@ -185,11 +185,31 @@ def test_endpoint_that_the_job_starts(serve: Serve) -> None:
         return parser.text_string_to_metric_families("# TYPE c_total counter\nc_total 7\n")
 
     reader = ScrapeReader("http://127.0.0.1:1/metrics", interval=FAST, fetch=ask)
+    _report(reader)
     _until(lambda: reader._was_away)
     away[0] = False
     _until(lambda: _report(reader))
     reader.close()
     assert reader.summary_metrics() == {"scrape/c/total": 7}
+
+
+def test_counts_begin_with_the_first_read() -> None:
+    """What grows while a block's run is made, for as long as that takes, is not the block's."""
+    asked = []
+
+    def ask(url: str) -> Any:
+        asked.append(url)
+        text = f"# TYPE c_total counter\nc_total {100 * len(asked)}\n"
+        return parser.text_string_to_metric_families(text)
+
+    reader = ScrapeReader("http://127.0.0.1:1/metrics", interval=FAST, fetch=ask)
+    assert reader._thread is None
+    _until(lambda: _report(reader))
+    reader.close()
+    assert reader.summary_metrics() == {"scrape/c/total": 100 * (len(asked) - 1)}
+    unread = ScrapeReader("http://127.0.0.1:1/metrics", interval=FAST, fetch=ask)
+    unread.close()
+    assert unread.summary_metrics() == {}
 
 
 def test_endpoint_that_never_comes(caplog: pytest.LogCaptureFixture) -> None:
@@ -198,6 +218,7 @@ def test_endpoint_that_never_comes(caplog: pytest.LogCaptureFixture) -> None:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}/metrics"
     reader = ScrapeReader(url, interval=FAST)
+    _report(reader)
     _until(lambda: reader._was_away)
     assert caplog.records == []
     reader.close()
@@ -239,6 +260,7 @@ def test_malformed_answer(serve: Serve, body: str, caplog: pytest.LogCaptureFixt
         _text(body)(handler)
 
     reader = ScrapeReader(serve(answer), interval=FAST)
+    _report(reader)
     _until(lambda: len(asked) >= 3)
     reader.close()
     assert reader.summary_metrics() == {}
@@ -256,6 +278,7 @@ def test_redirect_is_not_followed(serve: Serve, caplog: pytest.LogCaptureFixture
         handler.end_headers()
 
     reader = ScrapeReader(serve(answer), interval=FAST)
+    _report(reader)
     _until(lambda: caplog.records)
     reader.close()
     assert asked == []
@@ -275,6 +298,7 @@ def test_the_warning_of_an_odd_endpoint_is_one_short_line(
 
     made = serve(redirect if answer.startswith("http") else _text(answer))
     reader = ScrapeReader(made, interval=FAST)
+    _report(reader)
     _until(lambda: caplog.records)
     reader.close()
     (message,) = (record.getMessage() for record in caplog.records)

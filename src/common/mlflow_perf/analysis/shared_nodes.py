@@ -30,10 +30,11 @@ _Stay = tuple[tuple[str, int], StepNode]
 def charge_shared_nodes(steps: Sequence[Step]) -> list[Step]:
     """Return the steps with the hours that each is charged.
 
-    A step that shared its node is charged the CPU time of its own processes, and a part of the idle
-    time. All parts together are the node, held once. Without the CPU time of its
-    processes, and where its host is unknown, a step keeps its report's figures. So does one whose
-    work another step measured as its own: it shared the node with nobody by that.
+    A step that shared its node is charged the CPU time of its own processes, and a part of what
+    processes besides the steps used and of the idle time. All parts together are the node, held
+    once. Without the CPU time of its processes, and where its host is unknown, a step keeps its
+    report's figures. So does one whose work another step measured as its own: it shared the node
+    with nobody by that.
     """
     stays: dict[str, list[_Stay]] = {}
     for step in list_apart(steps):
@@ -65,21 +66,47 @@ def _find_overlapping(stays: Sequence[_Stay]) -> Iterator[list[_Stay]]:
 def _charge(group: Sequence[_Stay]) -> dict[tuple[str, int], dict[str, float]]:
     """Return the summaries of stays that overlap, with what each is charged."""
     held_hours = hold_host((node.started, node.ended, node) for _, node in group)
-    unused = max(0.0, held_hours - sum(node.used_cpu_hours for _, node in group))
+    rest = max(0.0, held_hours - sum(node.used_cpu_hours for _, node in group))
+    unused = max(0.0, rest - _find_others_share(group) * held_hours)
     alone = {place: node.cores * node.duration_sec / _HOUR_SEC for place, node in group}
     whole = sum(alone.values())
     charged = {}
     for place, node in group:
-        idle = unused * alone[place] / whole if whole > 0 else unused / len(group)
+        part = alone[place] / whole if whole > 0 else 1.0 / len(group)
         summary = dict(node.summary)
-        held = node.used_cpu_hours + idle
-        summary.update(node_cpu_hours=held, node_used_cpu_hours=node.used_cpu_hours,
-                       node_unused_cpu_hours=idle)  # fmt: skip
+        held = node.used_cpu_hours + rest * part
+        summary.update(node_cpu_hours=held, node_used_cpu_hours=held - unused * part,
+                       node_unused_cpu_hours=unused * part)  # fmt: skip
         summary.update({k: summary[own] for k, own in _OWN_IO.items() if own in summary})
-        part = held / alone[place] if alone[place] > 0 else 1.0
-        summary.update({k: summary[k] * part for k in _PRICES if k in summary})
+        scale = held / alone[place] if alone[place] > 0 else 1.0
+        summary.update({k: summary[k] * scale for k in _PRICES if k in summary})
         charged[place] = summary
     return charged
+
+
+def _find_others_share(group: Sequence[_Stay]) -> float:
+    """Return the share of their CPUs that processes besides all stays kept busy, from 0 to 1.
+
+    A report does not tell who else was busy on its node, so what the other stays used at the time,
+    at their mean rates, is taken off.
+    """
+    changes = sorted(
+        (moment, sign * node.used_cpu_hours / node.duration_sec)
+        for _, node in group
+        if node.duration_sec > 0
+        for moment, sign in ((node.started, 1.0), (node.ended, -1.0))
+    )
+    used_until, used, rate, last = {}, 0.0, 0.0, -math.inf
+    for moment, change in changes:
+        used += rate * (moment - last) if rate else 0.0
+        used_until[moment] = used
+        rate, last = rate + change, moment
+    others = held = 0.0
+    for _, node in group:
+        own = used_until.get(node.ended, 0.0) - used_until.get(node.started, 0.0)
+        others += max(0.0, node.summary.get("node_used_cpu_hours", own) - own)
+        held += node.summary.get("node_cpu_hours", 0.0)
+    return min(1.0, others / held) if held > 0 else 0.0
 
 
 def _with_charges(step: Step, charged: Mapping[tuple[str, int], Mapping[str, float]]) -> Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -76,7 +77,10 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     elif not any(one.is_done for one in done):
         click.echo(f"Nothing was sent; {place} still holds {format_count(len(done), 'journal')}.")
     if not as_json and any(one.outcome == "other host" for one in done):
-        click.echo("If those jobs have ended, send them with: mlflow-perf recover --any-host")
+        send = shlex.join(
+            ["mlflow-perf", "recover", "--any-host", *([str(folder)] if folder else [])]
+        )
+        click.echo(f"If those jobs have ended, send them with: {send}")
     if any(one.outcome == "kept" for one in done):
         sys.exit(_UNSENT)
 

@@ -119,7 +119,7 @@ def _read_sibling(run: Run) -> FinishedRun:
     """Return the times and the status of a task that was imported before."""
     started = (run.info.start_time or 0) / 1000.0
     ended = (run.info.end_time or run.info.start_time or 0) / 1000.0
-    return FinishedRun("", run.info.status, started, ended, tags=run.data.tags)
+    return FinishedRun(run.info.run_name, run.info.status, started, ended, tags=run.data.tags)
 
 
 def _describe_whole(runs: Sequence[FinishedRun]) -> FinishedRun:
@@ -127,9 +127,16 @@ def _describe_whole(runs: Sequence[FinishedRun]) -> FinishedRun:
     # As for a pipeline that runs here, the wait for the first start is part of the whole.
     waits = [one for run in runs if (one := PerfRun("", tags=run.tags).submitted) is not None]
     started = min([*waits, *(run.started for run in runs)])
-    statuses = {run.status for run in runs}
+    # What was tried again after it had ended is as good as its last attempt.
+    last = {_name(run): run for run in sorted(runs, key=lambda run: run.started)}
+    statuses = {run.status for run in runs if last[_name(run)].started < run.ended}
+    statuses |= {run.status for run in last.values()}
     status = next((s for s in ("KILLED", "FAILED") if s in statuses), "FINISHED")
     return FinishedRun("", status, started, max(run.ended for run in runs))
+
+
+def _name(run: FinishedRun) -> tuple[str, str | None]:
+    return clean_text(run.name, 250), run.tags.get(f"{TAG}cluster")
 
 
 def _make_run(task: Task, first: float, tags: dict[str, str]) -> FinishedRun:

@@ -74,12 +74,16 @@ def _read_task(row: Row) -> Task | None:
     """Return a task that ran; None if it was never started, is still running or was cached."""
     status = _STATUS.get(row.text("status"))
     # `realtime` is the task alone; `duration` counts its wait in the queue, too.
+    whole = row.seconds("duration", unit_sec=_MS)
     ran = row.seconds("realtime", unit_sec=_MS)
-    ran = row.seconds("duration", unit_sec=_MS) if ran is None else ran
+    ran = whole if ran is None else ran
     title = row.text("name") or row.text("process")
     process = row.text("process") or title.partition(" (")[0]
     if status is None or ran is None or not process:
         return None
+    submitted, started = (row.time(name, unit_sec=_MS) for name in ("submit", "start"))
+    if started is None and submitted is not None:  # `start` is none of the columns by default
+        started = submitted + max(0.0, (whole or 0.0) - ran)
     cpu_pct = row.number("%cpu")
     peak, limit = row.size_mb("peak_rss", "rss"), row.size_mb("memory")
     exit_code = row.text("exit")
@@ -97,7 +101,8 @@ def _read_task(row: Row) -> Task | None:
         name=title,
         status=status,
         duration_sec=ran,
-        started=row.time("start", "submit", unit_sec=_MS),
+        started=started,
+        submitted=submitted,
         cpus=params["cpus"],
         cpu_sec=None if cpu_pct is None else cpu_pct / 100.0 * ran,
         memory_limit_mb=limit,

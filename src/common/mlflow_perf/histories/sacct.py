@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -20,6 +20,7 @@ _STATUS = {
     "COMPLETED": "FINISHED",
     "CANCELLED": "KILLED",
     "PREEMPTED": "KILLED",
+    "REQUEUED": "KILLED",
     "REVOKED": "KILLED",
     "FAILED": "FAILED",
     "TIMEOUT": "FAILED",
@@ -33,7 +34,13 @@ _OUT_OF_MEMORY = ("OUT_OF_ME",)
 _PER_CORE = re.compile(r"c$", re.IGNORECASE)
 _HOSTS = re.compile(r"([^,\[\]]+)(?:\[([\d,-]+)\])?")
 _MOST_HOSTS = 100_000
-_TASK_TAGS = {"Partition": "partition", "NodeList": "hostname", "JobID": "job_id"}
+_KEY = ("Cluster", "Submit", "Start")
+_TASK_TAGS = {
+    "Cluster": "cluster",
+    "Partition": "partition",
+    "NodeList": "hostname",
+    "JobID": "job_id",
+}
 
 
 def is_accounting(table: Table) -> bool:
@@ -43,20 +50,36 @@ def is_accounting(table: Table) -> bool:
 
 
 def read_accounting(tables: Sequence[Table]) -> list[Workflow]:
-    """Return a workflow per file; each job is a task, with the peaks of its steps.
+    """Return a workflow per file; each attempt of a job is a task, with the peaks of its steps.
 
     Raises:
         SettingError: A line cannot be read; the message names file and line.
     """
     found = []
     for table in tables:
-        jobs: dict[str, list[Row]] = {}
-        for row in table.rows(partial(_rejoin, table=table)):
-            jobs.setdefault(row.text("JobID").partition(".")[0], []).append(row)
-        tasks = [task for rows in jobs.values() if (task := _read_job(rows)) is not None]
+        attempts = _gather_attempts(table.rows(partial(_rejoin, table=table)))
+        tasks = [task for rows in attempts if (task := _read_job(rows)) is not None]
         name = table.path.name.partition(".")[0]
-        found.append(Workflow("sacct", name, tuple(tasks), len(jobs) - len(tasks)))
+        found.append(Workflow("sacct", name, tuple(tasks), len(attempts) - len(tasks)))
     return found
+
+
+def _gather_attempts(rows: Iterable[Row]) -> list[list[Row]]:
+    """Return the lines of each attempt of each job: its own, and then those of its steps.
+
+    A job that was queued again has the same number in all its attempts, and one attempt's lines
+    follow the other's. Where a line stands there twice, the last one counts.
+    """
+    attempts: dict[tuple[str, ...], dict[str, Row]] = {}
+    current: dict[tuple[str, str], tuple[str, ...]] = {}
+    for row in rows:
+        name = row.text("JobID")
+        job, _, step = name.partition(".")
+        number = row.text("Cluster"), job
+        if not step or number not in current:
+            current[number] = (*number, row.text("Start"))
+        attempts.setdefault(current[number], {})[name] = row
+    return [[*steps.values()] for steps in attempts.values()]
 
 
 def _rejoin(cells: list[str], table: Table) -> list[str]:
@@ -81,14 +104,13 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
     nodes = max(1, int(job.number("NNodes", "AllocNodes") or 1))
     cpus = job.number("AllocCPUS", "NCPUS", "ReqCPUS")
     cpu_sec = job.seconds("TotalCPU", "UserCPU")
-    submitted = job.text("Submit") or job.text("Start")
     tags = {f"mlflow_perf.{tag}": job.text(name) for name, tag in _TASK_TAGS.items()}
     tags[USER_TAG] = job.text("User")
     steps = [step for row in rows if (step := _read_step(row, nodes)) is not None]
     read = [mb for row in rows if (mb := row.size_mb("MaxDiskRead", unit="M")) is not None]
     written = [mb for row in rows if (mb := row.size_mb("MaxDiskWrite", unit="M")) is not None]
     return Task(
-        key="/".join(("sacct", job.text("Cluster"), job.text("JobIDRaw", "JobID"), submitted)),
+        key="/".join(("sacct", *map(job.text, _KEY), job.text("JobIDRaw", "JobID"))),
         component=name,
         name=f"{name} ({job.text('JobID')})",
         status=status,

@@ -44,8 +44,9 @@ Fetch = Callable[[str], Iterable[Metric]]
 class ScrapeReader:
     """Reads one endpoint at an interval; `read` takes the newest answer and never waits.
 
-    Counters and histograms count from the start of the job. An endpoint that does not answer when
-    the job starts is asked again: the job may be about to start it.
+    Counters and histograms count from the first `read`, with which the job's block begins: what
+    grew while its run was made is not the job's. An endpoint that does not answer then is asked
+    again: the job may be about to start it.
 
     Args:
         url: Address of the metrics; a fragment selects some: `http://…/metrics#vllm:*,process_*`.
@@ -85,17 +86,25 @@ class ScrapeReader:
         self._silent = False
         self._lock = Lock()
         self._stop = Event()
-        self._thread = Thread(self._run, name="mlflow-perf-scrape")
-        self._thread.start()
+        self._thread: Thread | None = None
 
     def read(self, report: dict[str, float]) -> None:
-        """Put the values of the newest answer into `report`; none while there is no answer."""
+        """Put the values of the newest answer into `report`; none while there is no answer.
+
+        Raises:
+            RuntimeError: When the system has no room for one more thread.
+        """
+        if self._thread is None:
+            thread = Thread(self._run, name="mlflow-perf-scrape")
+            thread.start()
+            self._thread = thread
         report.update(self._present)
 
     def close(self) -> None:
         """Read a last time, for at most a few seconds, and end the thread."""
         self._stop.set()
-        self._thread.join(_TIMEOUT_SEC + 1)
+        if self._thread is not None:
+            self._thread.join(_TIMEOUT_SEC + 1)
 
     def summary_metrics(self) -> dict[str, float]:
         """Return the figures of the whole job, after `close`: `scrape/<metric>/…`."""

@@ -158,8 +158,7 @@ def read_journal(
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DocumentError(f"it is damaged: {type(error).__name__}: {error}") from error
     delivery.tags = {**delivery.tags, **tag_document(document)}
-    if cause:
-        # Why the job itself ended says more than why its report comes late.
+    if final is None:  # why the report of a block that ended comes late is not why it ended
         delivery.tags.setdefault(CAUSE_TAG, cause)
     return delivery, cause
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PARENT_TAGS = (GROUP_TAG, PIPELINE_TAG)
 _COMPONENT_TAG = f"{TAG}component"
+_COUNTED = {_COMPONENT_TAG, *_PARENT_TAGS}
 _STATUS_TAG = f"{TAG}status"
 
 
@@ -86,7 +87,7 @@ def query_failed(session: Any, choice: Choice) -> list[FailedWorkflow]:
     if not rows:
         return []
     step, above, parent, kind = aliased(SqlRun), aliased(SqlTag), aliased(SqlRun), aliased(SqlTag)
-    counts = kind.key.in_((_COMPONENT_TAG, *_PARENT_TAGS))
+    counts = kind.key.in_(_COUNTED)
     failed_step = (
         select_broken(step, above.value)
         .join(above, (above.run_uuid == step.run_uuid) & (above.key == PARENT_TAG))
@@ -127,13 +128,9 @@ def search_failed(
             run_id = str(known.run_id)
             if any((run_id, place) in failed_steps for place in places):
                 continue
-            steps = iterate_runs(client, places, f"tags.`{PARENT_TAG}` = {quote_literal(run_id)}")
-            if not any(_counts_as_failed(PerfRun.from_mlflow(step)) for step in steps):
+            below = f"tags.`{PARENT_TAG}` = {quote_literal(run_id)}"
+            steps = map(PerfRun.from_mlflow, iterate_runs(client, places, below))
+            if not any(step.status in BROKEN and _COUNTED & step.tags.keys() for step in steps):
                 user = run.data.tags.get(USER_TAG) or run.info.user_id
                 name, place = run.info.run_name or run_id, int(run.info.experiment_id)
                 yield FailedWorkflow(name, place, user, run.info.start_time or 0)
-
-
-def _counts_as_failed(step: PerfRun) -> bool:
-    is_counted = any(tag in step.tags for tag in (_COMPONENT_TAG, *_PARENT_TAGS))
-    return is_counted and step.status in BROKEN

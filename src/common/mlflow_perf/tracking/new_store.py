@@ -178,10 +178,7 @@ def is_wrong_for_ever(error: BaseException, uri: str) -> bool:
     # Only other databases need a driver. A job's own `html.py` may hide a module of MLflow's.
     needs_driver = not (is_local(uri) or is_http(uri))
     return any(
-        type(one).__name__ in _WRONG_FOR_EVER or (needs_driver and _lacks_driver(one))
+        type(one).__name__ in _WRONG_FOR_EVER
+        or (needs_driver and isinstance(one, ModuleNotFoundError) and "." not in (one.name or ""))
         for one in chain
     )
-
-
-def _lacks_driver(error: BaseException) -> bool:
-    return isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
