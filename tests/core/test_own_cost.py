@@ -131,6 +131,33 @@ def test_memory_of_a_job_that_works_meanwhile_is_the_jobs() -> None:
 
 
 @alone
+def test_what_a_job_adds_after_our_import_is_the_jobs_though_a_server_keeps_us_waiting() -> None:
+    """The CPU time of the import does not tell whose memory it is that was added later."""
+    imported, done = threading.Event(), threading.Event()
+    ours = []
+
+    @bring()
+    def import_and_wait() -> None:
+        ours.append(bytearray(b"x") * (30 << 20))
+        burn(0.5)
+        imported.set()
+        done.wait(60)
+
+    before = brought_bytes()
+    thread = threading.Thread(target=import_and_wait)
+    thread.start()
+    assert imported.wait(60)
+    assert (brought_bytes() - before) / 2**20 == pytest.approx(30, abs=5)  # the first sample looks
+    jobs = bytearray(b"x") * (100 << 20)
+    burn(0.05)
+    assert (brought_bytes() - before) / 2**20 == pytest.approx(30, abs=10)
+    done.set()
+    thread.join()
+    assert (brought_bytes() - before) / 2**20 == pytest.approx(30, abs=10)
+    del jobs
+
+
+@alone
 def test_a_thread_of_a_library_that_was_loaded_for_us_is_ours(tmp_path: Path) -> None:
     """MLflow starts a thread for its telemetry; one that the job starts meanwhile is the job's."""
     done = threading.Event()

@@ -21,9 +21,11 @@ _ended_sec = 0.0
 _caused_switches = 0
 _guard = RLock()
 _brought_bytes = 0
-_bringing = 0
-_before: tuple[int, dict[threading.Thread, float], float] = (0, {}, 0.0)
-"""Memory, CPU time of Python's threads and of mlflow-perf when the present `bring` began."""
+_bringing: dict[int, float] = {}
+"""Native id of a thread that adds memory for us now → its CPU time at the last look."""
+_before: tuple[int, dict[threading.Thread, float]] = (0, {})
+"""Memory, and CPU time of Python's threads, at the last look."""
+_threads_before: frozenset[threading.Thread] = frozenset()
 _brought_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 # MLflow starts those of its telemetry whenever it likes, in a process that only we use it in, too.
 _TELEMETRY = ("MLflowTelemetryConsumer", "GetTelemetryConfig")
@@ -52,26 +54,35 @@ def bring() -> Iterator[None]:
     Importing MLflow adds 200 MB to a job, and a thread of its telemetry. Where other threads work
     meanwhile, memory is attributed as CPU time is.
     """
-    global _brought_bytes, _bringing, _before  # noqa: PLW0603 - one account for the process
+    global _before, _threads_before  # noqa: PLW0603 - one account for the process
+    thread = get_native_id()
+    if thread in _bringing:
+        yield
+        return
     with as_own():
         with _guard:
-            _bringing += 1
-        if _bringing == 1:
-            _before = own_memory_bytes(), _read_threads(), own_cpu_sec()
+            is_first = not _bringing
+            if is_first:
+                _before = own_memory_bytes(), _read_threads()
+                _threads_before = frozenset(_before[1])
+            else:
+                _add_growth()
+            _bringing[thread] = _read_cpu_sec(thread) or 0.0
+        if is_first:
             _imports.start()
         try:
             yield
         finally:
             with _guard:
-                _bringing -= 1
+                _add_growth()
+                _bringing.pop(thread, None)
             if not _bringing:
                 _imports.stop()
-                _brought_bytes += _read_growth()
-                for thread in _read_threads().keys() - _before[1].keys():
+                for one in _read_threads().keys() - _threads_before:
                     # The library's module is that of the thread's target, or that of its class.
-                    modules = (getattr(thread, "_target", None), type(thread))
+                    modules = (getattr(one, "_target", None), type(one))
                     if any(_imports.has_loaded(str(getattr(m, "__module__", ""))) for m in modules):
-                        _brought_threads.add(thread)
+                        _brought_threads.add(one)
 
 
 def _read_threads() -> dict[threading.Thread, float]:
@@ -95,13 +106,27 @@ def _read_cpu_sec(thread: int) -> float | None:
     return seconds - shift if abs(shift) > _LEAST_SHIFT_SEC else seconds
 
 
-def _read_growth() -> int:
-    """Return our part of the memory that was added since `bring` began."""
-    memory, threads_sec, own_sec = _before
-    own = own_cpu_sec() - own_sec
-    worked = sum(sec - threads_sec.get(t, 0.0) for t, sec in _read_threads().items())
-    share = min(1.0, own / worked) if worked > 0 else 1.0
-    return int(share * max(0, own_memory_bytes() - memory))
+def _add_growth() -> None:
+    """Count our part of the memory that was added since the last look.
+
+    It is the part of the CPU time. That of a moment tells it, not that of an import before: a
+    server that does not answer keeps us waiting, and what a job adds meanwhile is its own.
+    """
+    global _brought_bytes, _before  # noqa: PLW0603 - one account for the process
+    with _guard:
+        memory, threads_sec = _before
+        _before = own_memory_bytes(), _read_threads()
+        ours_sec = 0.0
+        for number, before in _bringing.items():
+            _bringing[number] = _read_cpu_sec(number) or before
+            ours_sec += _bringing[number] - before
+        others_sec = sum(
+            sec - threads_sec.get(thread, 0.0)
+            for thread, sec in _before[1].items()
+            if getattr(thread, "native_id", None) not in _began
+        )
+        share = ours_sec / (ours_sec + others_sec) if ours_sec > 0 else 0.0
+        _brought_bytes += int(share * (_before[0] - memory))
 
 
 def brought_bytes() -> int:
@@ -109,8 +134,9 @@ def brought_bytes() -> int:
 
     What was loaded for us and is then imported by the job too is the job's.
     """
-    growth = _read_growth() if _bringing else 0
-    return max(0, _brought_bytes + growth - _imports.used_bytes())
+    if _bringing:
+        _add_growth()
+    return max(0, _brought_bytes - _imports.used_bytes())
 
 
 def own_memory_bytes() -> int:
@@ -189,9 +215,10 @@ def add_own_cpu(seconds: float) -> None:
 
 def _forget_in_child() -> None:
     # A forked child has none of its parent's threads.
-    global _ended_sec, _guard, _bringing
+    global _ended_sec, _guard
     _began.clear()
-    _ended_sec, _guard, _bringing = 0.0, RLock(), 0
+    _bringing.clear()
+    _ended_sec, _guard = 0.0, RLock()
 
 
 if hasattr(os, "register_at_fork"):
