@@ -92,11 +92,12 @@ class SafeLogger:
             if self._logger is not None:
                 if self._logger.isEnabledFor(level) and takes_text():
                     # The record's file and line are those of the caller of `warning`.
-                    self._logger.log(level, message, *args, exc_info=exc_info, stacklevel=3)
+                    error = exc_info or None
+                    self._logger.log(level, message, *args, exc_info=error, stacklevel=3)
             elif level >= _WARNING and takes_text():
                 text = message % args if args else message
-                error = f" {sys.exc_info()[1]!r}" if exc_info else ""
-                sys.stderr.write(f"{text}{error}\n")
+                said = f" {sys.exc_info()[1]!r}" if exc_info else ""
+                sys.stderr.write(f"{text}{said}\n")
         # Whatever the job's logging raises, a message of ours must not bring it into the job.
         except (Exception, SystemExit) as error:
             if is_from_handler(error):
