@@ -272,14 +272,15 @@ def test_a_group_without_steps_says_what_to_do_unless_a_signal_ended_it(
     assert "no step reported: signal SIGTERM ended the command |" in done.stderr
 
 
-INTERRUPTED = """
-import sys
+ENDED = """
+import os, signal, sys
 import mlflow_perf.cli.group as group
 from mlflow_perf.cli import main
 from mlflow_perf.tracking import client
-def interrupt(argv):
-    raise KeyboardInterrupt
-group.HeldChild = interrupt
+number = int(sys.argv.pop(1))
+def end(argv):
+    os.kill(os.getpid(), number)
+group.HeldChild = end
 if sys.argv.pop(1) == "refused":
     client.discard_run = None
 main()
@@ -287,14 +288,29 @@ main()
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("store_kind", ["new", "there", "silent server"])
-def test_ctrl_c_before_the_command_begins_leaves_nothing(
-    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_kind: str
+@pytest.mark.parametrize(
+    ("name", "store_kind"),
+    [
+        ("SIGINT", "new"),
+        ("SIGQUIT", "new"),
+        ("SIGINT", "there"),
+        ("SIGTERM", "there"),
+        ("SIGINT", "silent server"),
+        ("SIGHUP", "silent server"),
+    ],
+)
+def test_a_signal_before_the_command_begins_leaves_nothing(
+    client: MlflowClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    store_kind: str,
 ) -> None:
-    """The group dies of SIGINT without a word, so that a shell's loop ends.
+    """The group dies of it without a word, so that Ctrl-C ends a shell's loop.
 
     A server that does not answer may have created the run: `recover` will end it.
     """
+    number = signal.Signals[name]
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "600")
     if store_kind == "new":
@@ -313,35 +329,37 @@ def test_ctrl_c_before_the_command_begins_leaves_nothing(
             if store_kind == "silent server":
                 silent.settimeout(120)
                 silent.accept()[0].close()
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(process.pid, number)
             _, said = process.communicate()
-    assert (process.returncode, said) == (-signal.SIGINT, "")
+    assert (process.returncode, said) == (-number, "")
     assert not (tmp_path / "begun").exists()
     left = [path.read_text() for path in (tmp_path / "state").iterdir()]
     if store_kind == "silent server":
-        assert "Ctrl-C ended it before its command began" in left.pop()
+        assert f"{name} ended it before its command began" in left.pop()
     assert left == []
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("is_refused", [False, True])
-def test_ctrl_c_once_the_run_is_made_deletes_it_or_leaves_it_to_recover(
-    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+@pytest.mark.parametrize("by", ["SIGINT", "SIGTERM"])
+def test_a_signal_once_the_run_is_made_deletes_it_or_leaves_it_to_recover(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str, is_refused: bool
 ) -> None:
     """A run that the store does not delete ends as what happened, and not as a kill."""
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
-    name = f"interrupted {is_refused}"
-    arguments = ["refused" if is_refused else "deleted", "group", name, "--", "true"]
+    number, name = signal.Signals[by], f"{by} {is_refused}"
+    how = [str(int(number)), "refused" if is_refused else "deleted"]
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+        [sys.executable, "-c", ENDED, *how, "group", name, "--", "true"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (-number, "")
     sent = list(recover_each(tmp_path))
     runs = client.search_runs(["0"], f"attributes.run_name = '{name}'")
     if is_refused:
-        assert [one.cause for one in sent] == ["Ctrl-C ended it before its command began"]
+        assert [one.cause for one in sent] == [f"{by} ended it before its command began"]
         (run,) = runs
-        assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("KILLED", "signal SIGINT")
+        assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("KILLED", f"signal {by}")
     else:
         assert (sent, list(runs)) == ([], [])
     assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING
 import click
 
 from mlflow_perf.cli import _options
-from mlflow_perf.cli._wrapped import ending_by_interrupt, leave, prepare_command
+from mlflow_perf.cli._wrapped import ending_by_signal, find_signal, leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
+from mlflow_perf.core.starting import ENDING, RaisingSignals
 from mlflow_perf.core.uris import is_http, reason_of
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.document import BROKEN
+from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.publish.group_journal import (
     NOTES,
     count_unsent_steps,
@@ -80,19 +83,22 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         raise click.BadParameter("must be a text that is not empty", param_hint="NAME")
     prepare_command(argv)
     with contextlib.ExitStack() as until_end:
-        with ending_by_interrupt():
+        with ending_by_signal() as signals:
             settings = Settings.load()
+            # Nobody has the journal until this returns.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
             group = _open(name, settings)
             notes = group.journal.path.with_suffix(NOTES)
             try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 _begin(group, settings)
                 if group.delivery.run.run_id is not None:
                     _name_parent(group.delivery.run)
                     until_end.enter_context(gathering_notes(notes))
                 child = HeldChild(argv)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 until_end.close()
-                _take_back(group)
+                _take_back(group, name_signal(find_signal(error)), signals)
                 raise
         child.release()
         code, ended_by = child.wait(lambda: None)
@@ -191,10 +197,15 @@ def _create_run(group: _Group) -> None:
         note_apart(made.run_id)
 
 
-def _take_back(group: _Group) -> None:
+def _take_back(group: _Group, by: str, signals: RaisingSignals) -> None:
     """Leave nothing of a group whose command has not begun; what cannot be deleted, `recover` ends.
 
-    A second Ctrl-C ends the wait for the store.
+    A second signal ends the wait for the store.
+
+    Args:
+        group: The group.
+        by: The signal that ended it.
+        signals: What lets the second one raise.
     """
     from mlflow_perf.tracking import client
 
@@ -204,10 +215,12 @@ def _take_back(group: _Group) -> None:
         group.journal.remove()
         return
     # The answer of a server may be lost, and this process be killed meanwhile.
-    _note_end(group, Outcome("KILLED", "signal SIGINT"))
+    why = f"{by} ended it before its command began"
+    _note_end(group, Outcome("KILLED", f"signal {by}"), unsent=why)
     most_sec = _TAKE_BACK_SEC if is_http(run.tracking_uri) else _NEW_STORE_SEC
     until, is_gone = time.monotonic() + most_sec, False
     try:
+        signals.allow_another()
         if creation is not None:
             with contextlib.suppress(Exception):  # whatever MLflow raises: there may be a run
                 creation.result(most_sec)
@@ -222,7 +235,7 @@ def _take_back(group: _Group) -> None:
     if is_gone:
         group.journal.remove()
     else:
-        group.journal.keep(group.delivery, unsent="Ctrl-C ended it before its command began")
+        group.journal.keep(group.delivery, unsent=why)
 
 
 def _name_parent(run: RunHandle) -> None:
@@ -266,14 +279,20 @@ def _await_steps(group: _Group, child: HeldChild, end: Outcome, settings: Settin
     child.wait_while(is_busy)
 
 
-def _note_end(group: _Group, end: Outcome) -> float:
-    """Put how the group ended into its journal, and return when it did in Unix time."""
+def _note_end(group: _Group, end: Outcome, unsent: str = "") -> float:
+    """Put how the group ended into its journal, and return when it did in Unix time.
+
+    Args:
+        group: The group.
+        end: How it ended.
+        unsent: Why its report was not sent, once that is known.
+    """
     document = group.delivery.document
     # The machine's clock may have been set back meanwhile.
     started, began = group.began
     document.status, document.duration_sec = end.status, time.monotonic() - began
     document.extra |= {"cause": end.cause} if end.cause else {}
-    group.journal.secure(group.delivery)
+    group.journal.secure(group.delivery, unsent=unsent)
     return started + document.duration_sec
 
 
