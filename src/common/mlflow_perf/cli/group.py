@@ -26,6 +26,7 @@ from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.publish.group_journal import (
     NOTES,
     count_unsent_steps,
+    create_group_run,
     find_step_journals,
     is_at_work,
     open_group_journal,
@@ -35,8 +36,9 @@ from mlflow_perf.session.command import judge_end
 from mlflow_perf.session.held_child import HeldChild
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.run_finder import find_tracking_uri
+from mlflow_perf.tracking.client import read_chosen_experiment
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.new_store import making_alone
+from mlflow_perf.tracking.new_store import is_wrong_for_ever, making_alone
 from mlflow_perf.tracking.reporting_notes import (
     REPORTING_TAG,
     count_apart,
@@ -100,6 +102,12 @@ def command(name: str, argv: tuple[str, ...]) -> None:
                 until_end.close()
                 _take_back(group, name_signal(find_signal(error)), signals)
                 raise
+        run = group.delivery.run
+        if run.run_id is None and not group.is_lost:
+            # From here on `recover` makes it.
+            run.started = group.began[0]
+            run.experiment_id, run.experiment_name = read_chosen_experiment()
+            group.journal.note_run()
         child.release()
         code, ended_by = child.wait(lambda: None)
         end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
@@ -118,22 +126,22 @@ class _Group:
     """A group that has begun.
 
     Attributes:
-        name: Its name.
         delivery: Its run, and how it ended.
         journal: Ends the run where this process cannot.
         claim: The permission to create the run.
         unmade: Why there was no run when the command started; empty where there was.
+        is_lost: Whether there can never be one: the store's address cannot be used.
         creation: The creation of the run.
         is_creating: Whether that may have changed the store.
         began: Unix and monotonic time at which the run was created, or was to be.
         apart: How many steps reported to another store.
     """
 
-    name: str
     delivery: Delivery
     journal: Journal
     claim: Claim
     unmade: str = ""
+    is_lost: bool = False
     creation: MlflowCall[None] | None = None
     is_creating: bool = False
     began: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
@@ -144,7 +152,7 @@ def _open(name: str, settings: Settings) -> _Group:
     """Open the journal of a group that has no run yet."""
     run = RunHandle(tracking_uri=find_tracking_uri())
     delivery, journal = open_group_journal(name, run, find_state_folder(settings.dir))
-    return _Group(name, delivery, journal, run.claim())
+    return _Group(delivery, journal, run.claim())
 
 
 def _begin(group: _Group, settings: Settings) -> None:
@@ -161,7 +169,7 @@ def _begin(group: _Group, settings: Settings) -> None:
     except Exception as error:  # noqa: BLE001
         group.claim.withdraw()
         if group.delivery.run.run_id is None:
-            group.unmade = reason_of(error)
+            group.unmade, group.is_lost = reason_of(error), is_wrong_for_ever(error, uri)
             _log.warning("The command runs without a group: %s", group.unmade)
     if group.delivery.run.run_id is not None:
         group.journal.note_run()
@@ -187,13 +195,12 @@ def _create_run(group: _Group) -> None:
         place = run.experiment_id = client.find_current_experiment(uri)
     if not is_wanted():
         return
-    tags = {**group.delivery.tags, client.RECORDING_TAG: run.nonce, **run.list_tags()}
-    tags |= {"mlflow.source.type": "LOCAL"}
-    made = client.create_run(group.name, tracking_uri=uri, experiment_id=place, tags=tags).info
-    group.began = (made.start_time / 1000, time.monotonic())
+    made = create_group_run(group.delivery, experiment_id=place).info
     if not claim.adopt(made.run_id, own=True, experiment_id=place):
         client.discard_run(made.run_id, tracking_uri=uri)
-    elif run.parent_id and not client.has_parent(run.parent_id, tracking_uri=uri):
+        return
+    group.began = (made.start_time / 1000, time.monotonic())
+    if run.parent_id and not client.has_parent(run.parent_id, tracking_uri=uri):
         note_apart(made.run_id)
 
 
@@ -315,19 +322,15 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     from mlflow_perf.tracking.search import name_all_steps_experiments
 
     run_id, journal = group.delivery.run.run_id, group.journal
+    folder = journal.path.parent
     if run_id is None:
-        # A run that is still being made would be RUNNING for ever.
-        if group.creation is not None and not group.creation.done_within(0):
-            _note_end(group, end)
-            journal.keep(group.delivery, unsent=f"its run was not made in time: {group.unmade}")
-        else:
-            journal.remove()
+        _leave_to_recover(group, end, settings)
         return
     _options.prepare()
     tracking = Tracking(Place(group.delivery.run.tracking_uri))
     own = {k: v for k, v in group.delivery.tags.items() if k.startswith(REPORTING_TAG)}
     tags = own | ({"mlflow_perf.cause": end.cause} if end.cause else {})
-    ended, folder = _note_end(group, end), journal.path.parent
+    ended = _note_end(group, end)
     kept, at_work = count_unsent_steps(run_id, folder)
 
     def finish() -> str:
@@ -367,6 +370,20 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
             count, verb = format_count(at_work, "step"), "is" if at_work == 1 else "are"
             _say(f"{count} {verb} still at work | {_LATER}")
         _say(f"{said} | mlflow-perf report {run_id}")
+
+
+def _leave_to_recover(group: _Group, end: Outcome, settings: Settings) -> None:
+    """Keep how a group ended that has no run: `recover` makes one, or ends one that was made late.
+
+    A store whose address cannot be used takes none.
+    """
+    if group.is_lost:
+        group.journal.remove()
+        return
+    _note_end(group, end)
+    is_kept = group.journal.keep(group.delivery, unsent=f"its run was not made: {group.unmade}")
+    if is_kept and not settings.quiet:
+        _say(f"the run of the group is kept | mlflow-perf recover {group.journal.path.parent}")
 
 
 def _say(text: str) -> None:
