@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mlflow_perf.histories.tasks import Task, Workflow
+from mlflow_perf.model.document import BROKEN, worst_status
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.batches import clean_text
@@ -127,8 +128,7 @@ def _describe_whole(runs: Sequence[FinishedRun]) -> FinishedRun:
     # As for a pipeline that runs here, the wait for the first start is part of the whole.
     waits = [one for run in runs if (one := PerfRun("", tags=run.tags).submitted) is not None]
     started = min([*waits, *(run.started for run in runs)])
-    statuses = {run.status for run in runs}
-    status = next((s for s in ("KILLED", "FAILED") if s in statuses), "FINISHED")
+    status = worst_status({run.status for run in runs}.intersection(BROKEN)) or "FINISHED"
     return FinishedRun("", status, started, max(run.ended for run in runs))
 
 
