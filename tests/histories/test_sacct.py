@@ -80,6 +80,20 @@ def test_a_job_has_its_user_and_waits_since_it_was_submitted(tmp_path: Path) -> 
     assert task.submitted == task.started - 5.0
 
 
+@pytest.mark.parametrize(("used", "kept"), [("00:20:00", 1200.0), ("10:00:00", None)])
+def test_a_cpu_time_that_cannot_be_is_left_out_and_named(
+    tmp_path: Path, used: str, kept: float | None
+) -> None:
+    """A job may use all threads of its cores, or more CPUs than it asked for, but not 30 times."""
+    path = tmp_path / "jobs.txt"
+    row = f"1|a|COMPLETED|600|2|{used}"
+    path.write_text(f"JobID|JobName|State|ElapsedRaw|AllocCPUS|TotalCPU\n{row}\n")
+    (workflow,) = read_histories([path])
+    assert [task.cpu_sec for task in workflow.tasks] == [kept]
+    said = f"{path}, line 2: TotalCPU is '10:00:00', more than 2 CPUs can use in 600 s"
+    assert workflow.doubts == (() if kept else (said,))
+
+
 def test_the_closing_separator_of_parsable_is_no_column(tmp_path: Path) -> None:
     """`sacct --parsable` ends each line with a separator."""
     path = tmp_path / "jobs.txt"

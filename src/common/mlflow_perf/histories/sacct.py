@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
+from mlflow_perf.core.format import format_count
 from mlflow_perf.histories.table import Row, Table
 from mlflow_perf.histories.tasks import Task, Workflow
 from mlflow_perf.tracking.fleet_sums import USER_TAG
@@ -33,6 +34,7 @@ _OUT_OF_MEMORY = ("OUT_OF_ME",)
 _PER_CORE = re.compile(r"c$", re.IGNORECASE)
 _HOSTS = re.compile(r"([^,\[\]]+)(?:\[([\d,-]+)\])?")
 _MOST_HOSTS = 100_000
+_MOST_THREADS = 8.0  # of a core: a cluster may count cores as its CPUs
 _TASK_TAGS = {"Partition": "partition", "NodeList": "hostname", "JobID": "job_id"}
 
 
@@ -53,9 +55,10 @@ def read_accounting(tables: Sequence[Table]) -> list[Workflow]:
         jobs: dict[str, list[Row]] = {}
         for row in table.rows(partial(_rejoin, table=table)):
             jobs.setdefault(row.text("JobID").partition(".")[0], []).append(row)
-        tasks = [task for rows in jobs.values() if (task := _read_job(rows)) is not None]
-        name = table.path.name.partition(".")[0]
-        found.append(Workflow("sacct", name, tuple(tasks), len(jobs) - len(tasks)))
+        doubts: list[str] = []
+        tasks = [task for rows in jobs.values() if (task := _read_job(rows, doubts)) is not None]
+        name, left_out = table.path.name.partition(".")[0], len(jobs) - len(tasks)
+        found.append(Workflow("sacct", name, tuple(tasks), left_out, tuple(doubts)))
     return found
 
 
@@ -69,8 +72,13 @@ def _rejoin(cells: list[str], table: Table) -> list[str]:
     return joined if joined[table.header.index("State")][:1].isupper() else cells
 
 
-def _read_job(rows: Sequence[Row]) -> Task | None:
-    """Return a job from its own line and those of its steps; None if it still runs or never ran."""
+def _read_job(rows: Sequence[Row], doubts: list[str]) -> Task | None:
+    """Return a job from its own line and those of its steps; None if it still runs or never ran.
+
+    Args:
+        rows: These lines.
+        doubts: Gets what is left out because it cannot be.
+    """
     job = next((row for row in rows if "." not in row.text("JobID")), rows[0])
     states = [row.text("State").split(" ")[0] for row in rows]
     status = _STATUS.get(job.text("State").split(" ")[0])
@@ -81,6 +89,11 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
     nodes = max(1, int(job.number("NNodes", "AllocNodes") or 1))
     cpus = job.number("AllocCPUS", "NCPUS", "ReqCPUS")
     cpu_sec = job.seconds("TotalCPU", "UserCPU")
+    # Elapsed times are whole seconds.
+    if cpus and cpu_sec and cpu_sec > _MOST_THREADS * cpus * (ran + 1.0):
+        most = f"more than {format_count(cpus, 'CPU')} can use in {ran:,.0f} s"
+        doubts.append(f"{job.quote('TotalCPU', 'UserCPU')}, {most}")
+        cpu_sec = None
     submitted = job.text("Submit") or job.text("Start")
     tags = {f"mlflow_perf.{tag}": job.text(name) for name, tag in _TASK_TAGS.items()}
     tags[USER_TAG] = job.text("User")
