@@ -228,18 +228,27 @@ def test_the_closing_line_counts_the_steps_and_those_that_failed() -> None:
     assert describe(workflow) == "1 step in 2.0 s, longest way: a"
 
 
-@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "sqlite:////proc/nobody/may.db"])
+@pytest.mark.parametrize(
+    ("uri", "kept"),
+    [("http://127.0.0.1:9", 1), ("sqlite:////proc/nobody/may.db", 1), ("nonsense://x", 0)],
+)
 def test_a_command_passes_through_without_a_store(
-    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uri: str, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Output and end are the command's own; one warning says that there is no group."""
+    """Output and end are the command's own; one warning says that there is no group.
+
+    It is kept for `recover`, unless its store's address can never be used.
+    """
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
     look = "ls *.group-*.journal | wc -l; env | grep -c ^MLFLOW_PERF_GROUP_NOTES=; kill -INT $$"
     done = _group("loop", "--", "bash", "-c", look, folder=tmp_path, code=-signal.SIGINT)
     assert done.stdout == "1\n0\n"
-    assert done.stderr.count("runs without a group") == 1
+    warning, *said = done.stderr.splitlines()
+    assert "runs without a group" in warning
+    line = f"mlflow-perf: the run of the group is kept | mlflow-perf recover {tmp_path}"
+    assert (said, len(list(tmp_path.glob("*.journal")))) == ([line] * kept, kept)
 
 
 @pytest.mark.e2e
@@ -272,81 +281,6 @@ def test_a_group_without_steps_says_what_to_do_unless_a_signal_ended_it(
     assert "no step reported: signal SIGTERM ended the command |" in done.stderr
 
 
-INTERRUPTED = """
-import sys
-import mlflow_perf.cli.group as group
-from mlflow_perf.cli import main
-from mlflow_perf.tracking import client
-def interrupt(argv):
-    raise KeyboardInterrupt
-group.HeldChild = interrupt
-if sys.argv.pop(1) == "refused":
-    client.discard_run = None
-main()
-"""
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("store_kind", ["new", "there", "silent server"])
-def test_ctrl_c_before_the_command_begins_leaves_nothing(
-    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_kind: str
-) -> None:
-    """The group dies of SIGINT without a word, so that a shell's loop ends.
-
-    A server that does not answer may have created the run: `recover` will end it.
-    """
-    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "600")
-    if store_kind == "new":
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        if store_kind == "silent server":
-            address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        command = [*GROUP, "early", "--", "touch", "begun"]
-        with subprocess.Popen(
-            command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
-        ) as process:
-            while not list(tmp_path.glob("state/*.journal")):
-                assert process.poll() is None
-                time.sleep(0.02)
-            if store_kind == "silent server":
-                silent.settimeout(120)
-                silent.accept()[0].close()
-            os.killpg(process.pid, signal.SIGINT)
-            _, said = process.communicate()
-    assert (process.returncode, said) == (-signal.SIGINT, "")
-    assert not (tmp_path / "begun").exists()
-    left = [path.read_text() for path in (tmp_path / "state").iterdir()]
-    if store_kind == "silent server":
-        assert "Ctrl-C ended it before its command began" in left.pop()
-    assert left == []
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("is_refused", [False, True])
-def test_ctrl_c_once_the_run_is_made_deletes_it_or_leaves_it_to_recover(
-    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
-) -> None:
-    """A run that the store does not delete ends as what happened, and not as a kill."""
-    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
-    name = f"interrupted {is_refused}"
-    arguments = ["refused" if is_refused else "deleted", "group", name, "--", "true"]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
-    sent = list(recover_each(tmp_path))
-    runs = client.search_runs(["0"], f"attributes.run_name = '{name}'")
-    if is_refused:
-        assert [one.cause for one in sent] == ["Ctrl-C ended it before its command began"]
-        (run,) = runs
-        assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("KILLED", "signal SIGINT")
-    else:
-        assert (sent, list(runs)) == ([], [])
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.e2e
 @pytest.mark.parametrize("is_made", [True, False])
 def test_recover_knows_how_a_group_ended_that_had_no_run_in_time(
@@ -356,33 +290,55 @@ def test_recover_knows_how_a_group_ended_that_had_no_run_in_time(
     monkeypatch: pytest.MonkeyPatch,
     is_made: bool,
 ) -> None:
-    """A run that its server made too late ends as the command did; nobody was killed."""
+    """Its run, which its server or `recover` makes too late, ends as the command did."""
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
     monkeypatch.setenv("MLFLOW_PERF_START_TIMEOUT", "1")
     with socket.create_server(("127.0.0.1", 0)) as hangs:
         away = f"http://127.0.0.1:{hangs.getsockname()[1]}"
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", away)
-        # A creation that has failed by the command's end, before it asked, leaves no journal.
-        for _ in range(8):
-            _group("loop", "--", "sh", "-c", "sleep 0.5; exit 3", folder=tmp_path, code=3)
-            if any(tmp_path.glob("*.journal")):
-                break
+        _group("loop", "--", "sh", "-c", "sleep 0.5; exit 3", folder=tmp_path, code=3)
     (journal,) = tmp_path.glob("*.journal")
     journal.write_text(journal.read_text().replace(away, store))
     header = json.loads(journal.read_text().splitlines()[-1])["delivery"]
-    tags, late = {RECORDING_TAG: header["nonce"]}, None
+    late, began_ms = None, 1000 * header["started"]
     if is_made:
-        late = client.create_run("0", start_time=1000, tags=tags).info.run_id
+        tags = {RECORDING_TAG: header["nonce"]}
+        late = client.create_run("0", start_time=int(began_ms) + 900, tags=tags).info.run_id
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     (one,) = recover_each(tmp_path)
-    assert (one.run_id, one.outcome) == (late, "sent" if is_made else "not begun")
-    assert one.cause.startswith("its run was not made in time: ")
-    if late is not None:
-        run = client.get_run(late)
-        assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("FAILED", "exit code 3")
-        assert 1500 <= (run.info.end_time or 0) < 300_000
+    assert (one.outcome, one.run_id) == ("sent", late or one.run_id)
+    assert one.cause.startswith("its run was not made: it was not done within 1 s")
+    run = client.get_run(str(one.run_id))
+    assert (run.info.status, run.data.tags["mlflow_perf.cause"]) == ("FAILED", "exit code 3")
+    assert run.info.start_time == int(began_ms) + 900 * is_made
+    assert 1500 <= (run.info.end_time or 0) - run.info.start_time < 300_000
+    if not is_made:
+        assert (run.info.run_name, run.data.tags["mlflow_perf.group"]) == ("loop", "loop")
     assert not list(tmp_path.glob("*.journal"))
+
+
+@pytest.mark.e2e
+def test_a_group_that_was_killed_while_it_had_no_run_gets_one(
+    client: MlflowClient, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its command had begun; it is in the experiment that its environment named."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_ID", raising=False)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "nightly")
+    with _start("touch begun; sleep 600", tmp_path) as process:
+        process.kill()
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    (journal,) = tmp_path.glob("*.journal")
+    journal.write_text(journal.read_text().replace("http://127.0.0.1:9", store))
+    (one,) = recover_each(tmp_path)
+    assert one.outcome == "sent"
+    info = client.get_run(str(one.run_id)).info
+    assert (info.run_name, info.status) == ("late", "KILLED")
+    assert client.get_experiment(info.experiment_id).name == "nightly"
 
 
 @pytest.mark.e2e

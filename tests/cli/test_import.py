@@ -223,3 +223,17 @@ def test_bad_input_is_one_line(cli: Call) -> None:
     result = cli("import", "bad.txt")
     assert result.exit_code == 2
     assert result.stderr.startswith("mlflow-perf: bad.txt, line 2: 2 cells")
+
+
+def test_a_figure_that_cannot_be_is_one_line_and_left_out(cli: Call) -> None:
+    """The others of its line are imported."""
+    job = "COMPLETED|600|2|10:00:00\n"
+    Path("jobs.txt").write_text(
+        f"JobID|JobName|State|ElapsedRaw|AllocCPUS|TotalCPU\n1|a|{job}2|b|{job}3|c|{job}"
+    )
+    said = cli("import", "jobs.txt", "--experiment", "odd")
+    assert said.stderr.splitlines()[0] == (
+        "mlflow-perf: jobs.txt, line 2: TotalCPU is '10:00:00', more than 2 CPUs can use in 600 s; "
+        "it is left out, as in 2 more lines"
+    )
+    assert "jobs: 3 tasks imported" in said.stdout

@@ -106,3 +106,19 @@ def test_the_command_gets_the_locale_that_we_got() -> None:
         argv = [sys.executable, "-c", code]
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["C.UTF-8", kept], done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
+def test_a_signal_before_the_command_can_get_it_ends_us(name: str) -> None:
+    """What was begun is taken back first; the exit is that of the signal."""
+    code = (
+        "import signal, sys; from mlflow_perf.cli._wrapped import ending_by_signal\n"
+        "with ending_by_signal():\n"
+        "    try: signal.raise_signal(signal.Signals[sys.argv[1]])\n"
+        "    finally: print('taken back')\n"
+        "print('goes on')"
+    )
+    argv = [sys.executable, "-c", code, name]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    ended = -signal.Signals[name], "taken back\n", ""
+    assert (done.returncode, done.stdout, done.stderr) == ended

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command starts."""
+"""Ctrl-C and other signals while a command starts."""
 
 from __future__ import annotations
 
@@ -44,3 +44,37 @@ def test_the_first_process_of_a_container_ends_too() -> None:
     code = "import os; os.getpid = lambda: 1\n" + STARTS + INTERRUPT
     ended = subprocess.run([sys.executable, "-c", code], check=False)
     assert ended.returncode == 128 + signal.SIGINT
+
+
+RAISES = """
+with RaisingSignals() as signals:
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.raise_signal(number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    except KeyboardInterrupt as error:
+        print(signal.Signals(*error.args).name)
+    signal.raise_signal(signal.SIGTERM)
+    signals.allow_another()
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    except KeyboardInterrupt as error:
+        print(signal.Signals(*error.args).name)
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+print({signal.getsignal(number) for number in ENDING - {signal.SIGINT}} == {signal.SIG_DFL})
+"""
+
+
+def test_signals_that_come_together_raise_once_and_a_later_one_again() -> None:
+    """A terminal, systemd and `timeout` send two of them; afterwards all is as before."""
+    done = _run(RAISES)
+    assert (done.stdout.split(), done.stderr) == (["SIGHUP", "SIGUSR1", "True", "True"], "")
+
+
+def test_a_signal_that_is_ignored_raises_nothing() -> None:
+    """`nohup` lets a command ignore SIGHUP."""
+    ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    hang_up = "with RaisingSignals(): signal.raise_signal(signal.SIGHUP)\n"
+    done = _run(f"{ignored}{hang_up}print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)")
+    assert (done.stdout, done.stderr) == ("True\n", "")

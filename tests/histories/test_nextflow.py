@@ -20,9 +20,9 @@ task_id\thash\tnative_id\tname\tstatus\texit\tsubmit\tduration\trealtime\t%cpu\
 RAW = """\
 task_id;hash;process;tag;name;status;exit;cpus;memory;submit;start;realtime;%cpu\
 ;peak_rss;rchar;read_bytes
-1;12/abc;WF:ALIGN;a;b;WF:ALIGN (a;b);COMPLETED;0;4;4294967296;1000000;2000000;60000;200.0\
-;1073741824;5242880;1048576
-2;13/abd;WF:ALIGN;c;WF:ALIGN (c);FAILED;137;4;1073741824;1000000;2000000;30000;200.0\
+1;12/abc;WF:ALIGN;a;b;WF:ALIGN (a;b);COMPLETED;0;4;4294967296;1700000001000;1700000002000;60000\
+;200.0;1073741824;5242880;1048576
+2;13/abd;WF:ALIGN;c;WF:ALIGN (c);FAILED;137;4;1073741824;1700000001000;1700000002000;30000;200.0\
 ;1000000000;1048576;0
 """
 
@@ -67,4 +67,4 @@ def test_a_raw_trace_whose_tag_holds_the_separator(tmp_path: Path) -> None:
     assert metrics["node_unused_cpu_hours"] == pytest.approx(2 / 60)
     assert metrics["job_io_read_mb"] == 1.0
     assert (first.out_of_memory, second.out_of_memory) == (False, True)
-    assert first.started == 2000.0
+    assert first.started == 1_700_000_002.0

@@ -17,8 +17,8 @@ HEADER = "task_id\thash\tname\tstatus\tsubmit\trealtime\tpeak_rss\n"
     [
         ("a,b\n1,2\n", "line 1: is no heading line of a Nextflow trace"),
         (HEADER, "No task that ended"),
-        (f"{HEADER}1\tx\tA\tCOMPLETED\t0\tsoon\t5\n", "line 2: realtime is 'soon'"),
-        (f"{HEADER}1\tx\tA\tCOMPLETED\t0\t1s\t5\n2\tx", "line 3: 2 cells"),
+        (f"{HEADER}1\tx\tA\tCOMPLETED\t-\tsoon\t5\n", "line 2: realtime is 'soon'"),
+        (f"{HEADER}1\tx\tA\tCOMPLETED\t-\t1s\t5\n2\tx", "line 3: 2 cells"),
         ("\x00\x01", "line 1"),
     ],
 )

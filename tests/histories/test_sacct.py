@@ -112,6 +112,46 @@ def test_jobs_of_two_clusters_and_attempts_of_one_are_told_apart(tmp_path: Path)
     assert [task.tags["mlflow_perf.cluster"] for task in tasks] == ["tiny", "big", "tiny", "tiny"]
 
 
+def test_attempts_without_times_are_told_apart(tmp_path: Path) -> None:
+    """The least columns that are asked for: a line that stands there twice is one job."""
+    path = tmp_path / "jobs.txt"
+    lost, done = "7|a|NODE_FAIL|00:00:50\n", "7|a|COMPLETED|00:11:40\n"
+    path.write_text(f"JobID|JobName|State|Elapsed\n{lost}{done}{lost}")
+    ((*tasks,),) = (workflow.tasks for workflow in read_histories([path]))
+    assert [(task.status, task.duration_sec) for task in tasks] == [
+        ("FAILED", 50.0),
+        ("FINISHED", 700.0),
+    ]
+    assert len({task.key for task in tasks}) == 2
+
+
+def test_the_disk_traffic_of_all_steps_is_the_jobs(tmp_path: Path) -> None:
+    """Sacct has that of the largest task of each step."""
+    path = tmp_path / "jobs.txt"
+    path.write_text(
+        "JobID|JobName|State|Elapsed|NNodes|NTasks|MaxDiskRead|MaxDiskWrite\n"
+        "7|a|COMPLETED|01:00:00|2|||\n"
+        "7.0|x|COMPLETED|00:10:00|1|1|100M|\n"
+        "7.1|x|COMPLETED|00:10:00|2|8|50M|\n"
+    )
+    ((task,),) = (workflow.tasks for workflow in read_histories([path]))
+    assert (task.disk_read_mb, task.disk_write_mb) == (250.0, None)  # on each of two nodes
+
+
+@pytest.mark.parametrize(("used", "kept"), [("00:20:00", 1200.0), ("10:00:00", None)])
+def test_a_cpu_time_that_cannot_be_is_left_out_and_named(
+    tmp_path: Path, used: str, kept: float | None
+) -> None:
+    """A job may use all threads of its cores, or more CPUs than it asked for, but not 30 times."""
+    path = tmp_path / "jobs.txt"
+    row = f"1|a|COMPLETED|600|2|{used}"
+    path.write_text(f"JobID|JobName|State|ElapsedRaw|AllocCPUS|TotalCPU\n{row}\n")
+    (workflow,) = read_histories([path])
+    assert [task.cpu_sec for task in workflow.tasks] == [kept]
+    said = f"{path}, line 2: TotalCPU is '10:00:00', more than 2 CPUs can use in 600 s"
+    assert workflow.doubts == (() if kept else (said,))
+
+
 def test_the_closing_separator_of_parsable_is_no_column(tmp_path: Path) -> None:
     """`sacct --parsable` ends each line with a separator."""
     path = tmp_path / "jobs.txt"

@@ -39,7 +39,7 @@ def test_time_spans(text: str, seconds: float | None) -> None:
     assert Row("f, line 2", {"time": text}).seconds("time") == seconds
 
 
-@pytest.mark.parametrize("text", ["many", "-5", "nan5", "1e400"])
+@pytest.mark.parametrize("text", ["many", "-5", "nan", "NaN", "nan5", "1e400"])
 def test_a_bad_figure_is_refused_with_its_place(text: str) -> None:
     """The message names file, line and column."""
     row = Row("trace.txt, line 7", {"peak_rss": text})
@@ -62,6 +62,16 @@ def test_a_time_that_no_store_takes_is_refused(method: str, text: str) -> None:
         getattr(Row("f, line 2", {"time": text}), method)("time")
 
 
+@pytest.mark.parametrize("text", ["0", "1970-01-01T00:00:00", "1969-12-31", "1999-12-30"])
+def test_a_moment_before_these_systems_is_refused(text: str) -> None:
+    """A workflow would last for half a century; 0 stands for a moment that is not known."""
+    row = Row("jobs.txt, line 2", {"Submit": text, "Start": ""})
+    with pytest.raises(SettingError) as refused:
+        row.time("Start", "Submit")
+    said = f"jobs.txt, line 2: Submit is {text!r}, which is before the year 2000."
+    assert str(refused.value) == said
+
+
 @pytest.mark.parametrize("delimiter", ["\t", "|", ";", ","])
 def test_the_separator_is_found_out(tmp_path: Path, delimiter: str) -> None:
     """A quote in a name is part of the name where nothing is quoted."""
@@ -81,6 +91,19 @@ def test_a_line_that_is_cut_off_is_refused_with_its_number(tmp_path: Path) -> No
     path.write_text("")
     with pytest.raises(SettingError, match="line 1: there is no heading line"):
         open_table(path)
+
+
+def test_a_last_cell_that_may_be_cut_off_is_refused(tmp_path: Path) -> None:
+    """Of `3600` it may have the `36`; a line that ends with the separator is whole."""
+    path = tmp_path / "jobs.txt"
+    path.write_text("JobID|Elapsed\n1|3600\n2|36")
+    with pytest.raises(SettingError) as refused:
+        list(open_table(path).rows())
+    assert str(refused.value) == (
+        f"{path}, line 3: Elapsed may be cut off, as the line has no end; if it is whole, add one."
+    )
+    path.write_text("JobID|Elapsed|\n1|3600|\n2|3600|")
+    assert len(list(open_table(path).rows())) == 2
 
 
 def test_a_line_without_an_end_is_refused(tmp_path: Path) -> None:

@@ -450,3 +450,21 @@ def test_only_a_signal_that_asks_to_end_ends_the_wait_for_others() -> None:
     assert {int(number) for number in received.split()} == {
         signal.SIGCONT, signal.SIGWINCH, signal.SIGTERM,
     }  # fmt: skip
+
+
+HELD = """
+import os, signal, sys
+from mlflow_perf.session.held_child import HeldChild
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+child = HeldChild(["sleep", "600"])
+os.kill(child.pid, int(sys.argv[1]))
+child.release()
+print(*child.wait(lambda: None))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_for_a_command_that_is_still_held_ends_it(number: int) -> None:
+    """A handler of its wrapper's does not take it: the exit code would be 127."""
+    said = subprocess.check_output([sys.executable, "-c", HELD, str(int(number))], text=True)
+    assert said.split() == [str(128 + number), str(int(number))]

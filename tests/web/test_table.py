@@ -126,3 +126,33 @@ def test_a_workflow_that_logged_only_its_duration_has_the_sums_of_its_steps(
     finally:
         for run_id in made:
             mlflow.delete_run(run_id)
+
+
+@pytest.mark.parametrize("query", ["", "attributes.run_id != 'x'"])
+def test_an_imported_workflow_began_with_the_earliest_of_its_jobs(
+    client: Any, store: Filled, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later import may add earlier jobs, and MLflow cannot move the start of their parent."""
+    monkeypatch.setattr(table, "can_search", lambda _: False)  # a condition goes to MLflow's search
+    from mlflow import MlflowClient
+
+    mlflow, home = MlflowClient(store.uri), store.experiments["forecast"]
+    tags = {"mlflow_perf.pipeline": "jobs", "mlflow_perf.imported_from": "sacct workflow"}
+    start_ms, end_ms = 1_795_000_600_000, 1_795_000_900_000
+    parent = mlflow.create_run(home, start_time=start_ms, tags=tags).info.run_id
+    mlflow.log_metric(parent, "duration_sec", 900.0)
+    mlflow.set_terminated(parent, end_time=end_ms)
+    of_step = {"mlflow_perf.component": "fit", "mlflow.parentRunId": parent}
+    step = mlflow.create_run(home, tags=of_step).info.run_id
+    mlflow.log_metric(step, "node_cpu_hours", 1.0)
+    if query:  # which finds no workflows, but what has a component
+        mlflow.set_tag(parent, "mlflow_perf.component", "jobs")
+    try:
+        with client.application.test_request_context():
+            found = Access("").runs([home], Choice(query=query))
+        (whole,) = (run for run in prepare_runs(found) if run.run_id == parent)
+        assert (whole.started, whole.duration_sec) == (1_795_000_000.0, 900.0)
+        assert whole.metrics["run_duration_sec"] == 900.0
+    finally:
+        for run_id in (parent, step):
+            mlflow.delete_run(run_id)

@@ -7,7 +7,7 @@ import sys
 
 from mlflow_perf.core.starting import end_at_interrupt, raise_at_interrupt
 
-_WRAPPERS = (["run"], ["group"])  # they have more to import, and prepare themselves for Ctrl-C
+_WRAPPERS = (["run"], ["group"])  # they have more to import, and prepare themselves for signals
 
 
 def main() -> None:

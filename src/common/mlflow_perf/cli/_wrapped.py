@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from mlflow_perf.core.settings import read_setting
-from mlflow_perf.core.starting import raise_at_interrupt
+from mlflow_perf.core.starting import RaisingSignals
 from mlflow_perf.core.temporary import remove_temporary_folders
 from mlflow_perf.session.command import check_command
 from mlflow_perf.session.held_child import NOT_FOUND
@@ -28,12 +28,6 @@ def prepare_command(argv: tuple[str, ...]) -> None:
     Args:
         argv: The command.
     """
-    if os.getpid() == 1:
-        # The kernel keeps a signal from the first process of a container until that handles it.
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name)
-            if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, lambda number, _: os._exit(128 + number))
     _restore_locale()
     if code := check_command(argv):
         what = "command not found" if code == NOT_FOUND else "cannot be executed"
@@ -44,16 +38,21 @@ def prepare_command(argv: tuple[str, ...]) -> None:
 
 
 @contextlib.contextmanager
-def ending_by_interrupt() -> Iterator[None]:
-    """End by SIGINT where Ctrl-C comes before the command gets it.
+def ending_by_signal() -> Iterator[RaisingSignals]:
+    """End by the signal that comes before the command can get it.
 
-    click would exit with 1, and a shell's loop go on.
+    After Ctrl-C click would exit with 1, and a shell's loop go on.
     """
     try:
-        raise_at_interrupt()
-        yield
-    except KeyboardInterrupt:
-        leave(-signal.SIGINT)
+        with RaisingSignals() as signals:
+            yield signals
+    except KeyboardInterrupt as error:
+        leave(-find_signal(error))
+
+
+def find_signal(error: KeyboardInterrupt) -> int:
+    """Return the number of the signal that raised an error; Python's own handler is for SIGINT."""
+    return int(error.args[0]) if error.args else signal.SIGINT
 
 
 def _restore_locale() -> None:

@@ -6,56 +6,49 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import time
-from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from mlflow_perf.cli import _options
-from mlflow_perf.cli._wrapped import ending_by_interrupt, leave, prepare_command
+from mlflow_perf.cli._wrapped import ending_by_signal, find_signal, leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.settings import Settings
-from mlflow_perf.core.uris import is_http, reason_of
+from mlflow_perf.core.starting import ENDING
+from mlflow_perf.core.uris import reason_of
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.document import BROKEN
+from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.publish.group_journal import (
     NOTES,
     count_unsent_steps,
     find_step_journals,
     is_at_work,
-    open_group_journal,
 )
-from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.session.command import judge_end
+from mlflow_perf.session.group_start import Group, open_group
 from mlflow_perf.session.held_child import HeldChild
 from mlflow_perf.session.outcome import Outcome
-from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.new_store import making_alone
 from mlflow_perf.tracking.reporting_notes import (
     REPORTING_TAG,
     count_apart,
     gathering_notes,
     is_gathering,
-    note_apart,
     tag_reporting,
 )
-from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE, Claim, RunHandle
+from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE, RunHandle
 
 if TYPE_CHECKING:
     from mlflow_perf.analysis.workflow import Workflow
-    from mlflow_perf.publish.journal import Journal
-    from mlflow_perf.tracking.delivery import Delivery
 
 __all__ = ["command"]
 
 _log = logging.getLogger("mlflow_perf.group")
-_NEW_STORE_SEC = 60.0
 # Docker kills a container 10 s after its SIGTERM, other supervisors later.
 _AFTER_SIGNAL_SEC = 8.0
-_TAKE_BACK_SEC = 5.0  # for the answer of a server that is creating a run which nobody needs
 _SILENT_SEC = 1.0
 _ADVICE = "start steps with `mlflow-perf run`, or use report() in them"
 _LATER = "the end of each renews this workflow's report"
@@ -80,20 +73,25 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         raise click.BadParameter("must be a text that is not empty", param_hint="NAME")
     prepare_command(argv)
     with contextlib.ExitStack() as until_end:
-        with ending_by_interrupt():
+        with ending_by_signal() as signals:
             settings = Settings.load()
-            group = _open(name, settings)
+            # Nobody has the journal until this returns.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+            group = open_group(name, settings)
             notes = group.journal.path.with_suffix(NOTES)
             try:
-                _begin(group, settings)
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                group.begin(settings)
                 if group.delivery.run.run_id is not None:
                     _name_parent(group.delivery.run)
                     until_end.enter_context(gathering_notes(notes))
                 child = HeldChild(argv)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 until_end.close()
-                _take_back(group)
+                group.take_back(name_signal(find_signal(error)), signals)
                 raise
+        if group.delivery.run.run_id is None and not group.is_lost:
+            group.let_recover_make_run()
         child.release()
         code, ended_by = child.wait(lambda: None)
         end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
@@ -107,124 +105,6 @@ def command(name: str, argv: tuple[str, ...]) -> None:
     leave(-ended_by or code)
 
 
-@dataclass
-class _Group:
-    """A group that has begun.
-
-    Attributes:
-        name: Its name.
-        delivery: Its run, and how it ended.
-        journal: Ends the run where this process cannot.
-        claim: The permission to create the run.
-        unmade: Why there was no run when the command started; empty where there was.
-        creation: The creation of the run.
-        is_creating: Whether that may have changed the store.
-        began: Unix and monotonic time at which the run was created, or was to be.
-        apart: How many steps reported to another store.
-    """
-
-    name: str
-    delivery: Delivery
-    journal: Journal
-    claim: Claim
-    unmade: str = ""
-    creation: MlflowCall[None] | None = None
-    is_creating: bool = False
-    began: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
-    apart: int = 0
-
-
-def _open(name: str, settings: Settings) -> _Group:
-    """Open the journal of a group that has no run yet."""
-    run = RunHandle(tracking_uri=find_tracking_uri())
-    delivery, journal = open_group_journal(name, run, find_state_folder(settings.dir))
-    return _Group(name, delivery, journal, run.claim())
-
-
-def _begin(group: _Group, settings: Settings) -> None:
-    """Start the parent run; none without a server."""
-    given, uri = dict(os.environ), group.delivery.run.tracking_uri
-    for library in ("alembic", "mlflow.store"):
-        logging.getLogger(library).setLevel(logging.ERROR)
-    try:
-        # A store of this machine may have to be made first.
-        at_least_sec = 0.0 if is_http(uri) else _NEW_STORE_SEC
-        group.creation = MlflowCall(lambda: _create_run(group), name="new-group")
-        group.creation.result(max(settings.start_timeout, at_least_sec))
-    # The edge to MLflow: the command runs whatever the server does.
-    except Exception as error:  # noqa: BLE001
-        group.claim.withdraw()
-        if group.delivery.run.run_id is None:
-            group.unmade = reason_of(error)
-            _log.warning("The command runs without a group: %s", group.unmade)
-    if group.delivery.run.run_id is not None:
-        group.journal.note_run()
-    # MLflow's import adds variables of its own, as for its telemetry.
-    os.environ.clear()
-    os.environ.update(given)
-
-
-def _create_run(group: _Group) -> None:
-    """Create the parent run, unless it is not wanted any more."""
-    from mlflow_perf.tracking import client
-
-    run, claim, uri = group.delivery.run, group.claim, group.delivery.run.tracking_uri
-
-    def is_wanted() -> bool:
-        group.is_creating = True  # first: `_take_back` withdraws the claim, and then looks
-        return claim.is_open
-
-    # A new store of this machine must not be left half made.
-    if not (is_http(uri) or is_wanted()):
-        return
-    with making_alone(uri, timeout_sec=_NEW_STORE_SEC):
-        place = run.experiment_id = client.find_current_experiment(uri)
-    if not is_wanted():
-        return
-    tags = {**group.delivery.tags, client.RECORDING_TAG: run.nonce, **run.list_tags()}
-    tags |= {"mlflow.source.type": "LOCAL"}
-    made = client.create_run(group.name, tracking_uri=uri, experiment_id=place, tags=tags).info
-    group.began = (made.start_time / 1000, time.monotonic())
-    if not claim.adopt(made.run_id, own=True, experiment_id=place):
-        client.discard_run(made.run_id, tracking_uri=uri)
-    elif run.parent_id and not client.has_parent(run.parent_id, tracking_uri=uri):
-        note_apart(made.run_id)
-
-
-def _take_back(group: _Group) -> None:
-    """Leave nothing of a group whose command has not begun; what cannot be deleted, `recover` ends.
-
-    A second Ctrl-C ends the wait for the store.
-    """
-    from mlflow_perf.tracking import client
-
-    group.claim.withdraw()
-    run, creation = group.delivery.run, group.creation
-    if run.run_id is None and (creation is None or not group.is_creating):
-        group.journal.remove()
-        return
-    # The answer of a server may be lost, and this process be killed meanwhile.
-    _note_end(group, Outcome("KILLED", "signal SIGINT"))
-    most_sec = _TAKE_BACK_SEC if is_http(run.tracking_uri) else _NEW_STORE_SEC
-    until, is_gone = time.monotonic() + most_sec, False
-    try:
-        if creation is not None:
-            with contextlib.suppress(Exception):  # whatever MLflow raises: there may be a run
-                creation.result(most_sec)
-                is_gone = run.run_id is None
-        if (run_id := run.run_id) is not None:
-            discard = partial(client.discard_run, run_id, tracking_uri=run.tracking_uri)
-            MlflowCall(discard, name="no-group").result(until - time.monotonic())
-            is_gone = True
-    # The edge to MLflow, as above.
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
-        _log.debug("The run cannot be deleted: %s", reason_of(error))
-    if is_gone:
-        group.journal.remove()
-    else:
-        group.journal.keep(group.delivery, unsent="Ctrl-C ended it before its command began")
-
-
 def _name_parent(run: RunHandle) -> None:
     """Name the parent run to all that the command starts."""
     assert run.run_id is not None
@@ -235,7 +115,7 @@ def _name_parent(run: RunHandle) -> None:
     os.environ.pop("MLFLOW_RUN_ID", None)
 
 
-def _await_steps(group: _Group, child: HeldChild, end: Outcome, settings: Settings) -> None:
+def _await_steps(group: Group, child: HeldChild, end: Outcome, settings: Settings) -> None:
     """Wait for the reports of the steps that are still at work, in bounded time.
 
     What a command leaves running on purpose holds nobody up: without a signal, only steps that have
@@ -243,7 +123,7 @@ def _await_steps(group: _Group, child: HeldChild, end: Outcome, settings: Settin
     """
     if group.delivery.run.run_id is None:
         return
-    _note_end(group, end)  # a supervisor may kill this process meanwhile
+    group.note_end(end)  # a supervisor may kill this process meanwhile
     is_killed = end.status == "KILLED"
     most_sec = min(settings.exit_timeout, _AFTER_SIGNAL_SEC if is_killed else math.inf)
     began, is_said = time.monotonic(), settings.quiet
@@ -266,17 +146,6 @@ def _await_steps(group: _Group, child: HeldChild, end: Outcome, settings: Settin
     child.wait_while(is_busy)
 
 
-def _note_end(group: _Group, end: Outcome) -> float:
-    """Put how the group ended into its journal, and return when it did in Unix time."""
-    document = group.delivery.document
-    # The machine's clock may have been set back meanwhile.
-    started, began = group.began
-    document.status, document.duration_sec = end.status, time.monotonic() - began
-    document.extra |= {"cause": end.cause} if end.cause else {}
-    group.journal.secure(group.delivery)
-    return started + document.duration_sec
-
-
 def describe(workflow: Workflow) -> str:
     """Return a workflow's closing line: number of steps, failed steps, and critical path."""
     count = format_count(len(workflow.steps), "step")
@@ -288,7 +157,7 @@ def describe(workflow: Workflow) -> str:
     return f"{count} in {workflow.duration_sec:.1f} s, {named}longest way: {path}"
 
 
-def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
+def _finish(group: Group, end: Outcome, settings: Settings) -> None:
     """End the parent run with the report of its workflow, in bounded time."""
     from mlflow_perf.publish.workflow_renewal import renew_workflows
     from mlflow_perf.publish.workflow_report import log_workflow
@@ -296,19 +165,15 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
     from mlflow_perf.tracking.search import name_all_steps_experiments
 
     run_id, journal = group.delivery.run.run_id, group.journal
+    folder = journal.path.parent
     if run_id is None:
-        # A run that is still being made would be RUNNING for ever.
-        if group.creation is not None and not group.creation.done_within(0):
-            _note_end(group, end)
-            journal.keep(group.delivery, unsent=f"its run was not made in time: {group.unmade}")
-        else:
-            journal.remove()
+        _leave_to_recover(group, end, settings)
         return
     _options.prepare()
     tracking = Tracking(Place(group.delivery.run.tracking_uri))
     own = {k: v for k, v in group.delivery.tags.items() if k.startswith(REPORTING_TAG)}
     tags = own | ({"mlflow_perf.cause": end.cause} if end.cause else {})
-    ended, folder = _note_end(group, end), journal.path.parent
+    ended = group.note_end(end)
     kept, at_work = count_unsent_steps(run_id, folder)
 
     def finish() -> str:
@@ -348,6 +213,20 @@ def _finish(group: _Group, end: Outcome, settings: Settings) -> None:
             count, verb = format_count(at_work, "step"), "is" if at_work == 1 else "are"
             _say(f"{count} {verb} still at work | {_LATER}")
         _say(f"{said} | mlflow-perf report {run_id}")
+
+
+def _leave_to_recover(group: Group, end: Outcome, settings: Settings) -> None:
+    """Keep how a group ended that has no run: `recover` makes one, or ends one that was made late.
+
+    A store whose address cannot be used takes none.
+    """
+    if group.is_lost:
+        group.journal.remove()
+        return
+    group.note_end(end)
+    is_kept = group.journal.keep(group.delivery, unsent=f"its run was not made: {group.unmade}")
+    if is_kept and not settings.quiet:
+        _say(f"the run of the group is kept | mlflow-perf recover {group.journal.path.parent}")
 
 
 def _say(text: str) -> None:

@@ -40,6 +40,9 @@ def command(
     tasks that were imported before are skipped.
     """
     workflows = read_histories(files, name=name)
+    for first, *more in (workflow.doubts for workflow in workflows if workflow.doubts):
+        others = f", as in {format_count(len(more), 'more line')}" if more else ""
+        click.echo(f"mlflow-perf: {_tables.clean(first)}; it is left out{others}", err=True)
     _options.prepare()
     place = find_place(to) if to is not None else Place(find_tracking_uri())
     place.make_default()

@@ -6,7 +6,7 @@ import logging
 
 import click
 
-from mlflow_perf.cli._wrapped import ending_by_interrupt, leave, prepare_command
+from mlflow_perf.cli._wrapped import ending_by_signal, leave, prepare_command
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.session.command import name_component, run_command
 from mlflow_perf.session.run_check import check_run
@@ -47,7 +47,7 @@ def command(
     if hold:
         # The last line of the log is the command's: it tells a pipeline why a step failed.
         logging.getLogger("mlflow_perf").setLevel(logging.CRITICAL)
-    with ending_by_interrupt():
+    with ending_by_signal():
         settings = Settings.load(name=name, interval=interval, run_id=run_id, scrape=scrape or None)
         if settings.run_id is not None:
             check_run(settings.run_id, settings.start_timeout)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mlflow_perf.histories.tasks import Task, Workflow
+from mlflow_perf.model.document import BROKEN, worst_status
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.batches import clean_text
@@ -131,7 +132,7 @@ def _describe_whole(runs: Sequence[FinishedRun]) -> FinishedRun:
     last = {_name(run): run for run in sorted(runs, key=lambda run: run.started)}
     statuses = {run.status for run in runs if last[_name(run)].started < run.ended}
     statuses |= {run.status for run in last.values()}
-    status = next((s for s in ("KILLED", "FAILED") if s in statuses), "FINISHED")
+    status = worst_status(statuses.intersection(BROKEN)) or "FINISHED"
     return FinishedRun("", status, started, max(run.ended for run in runs))
 
 

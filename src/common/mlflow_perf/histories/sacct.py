@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
+from mlflow_perf.core.format import format_count
 from mlflow_perf.histories.table import Row, Table
 from mlflow_perf.histories.tasks import Task, Workflow
 from mlflow_perf.tracking.fleet_sums import USER_TAG
@@ -34,7 +35,7 @@ _OUT_OF_MEMORY = ("OUT_OF_ME",)
 _PER_CORE = re.compile(r"c$", re.IGNORECASE)
 _HOSTS = re.compile(r"([^,\[\]]+)(?:\[([\d,-]+)\])?")
 _MOST_HOSTS = 100_000
-_KEY = ("Cluster", "Submit", "Start")
+_MOST_THREADS = 8.0  # of a core: a cluster may count cores as its CPUs
 _TASK_TAGS = {
     "Cluster": "cluster",
     "Partition": "partition",
@@ -58,9 +59,10 @@ def read_accounting(tables: Sequence[Table]) -> list[Workflow]:
     found = []
     for table in tables:
         attempts = _gather_attempts(table.rows(partial(_rejoin, table=table)))
-        tasks = [task for rows in attempts if (task := _read_job(rows)) is not None]
-        name = table.path.name.partition(".")[0]
-        found.append(Workflow("sacct", name, tuple(tasks), len(attempts) - len(tasks)))
+        doubts: list[str] = []
+        tasks = [task for rows in attempts if (task := _read_job(rows, doubts)) is not None]
+        name, left_out = table.path.name.partition(".")[0], len(attempts) - len(tasks)
+        found.append(Workflow("sacct", name, tuple(tasks), left_out, tuple(doubts)))
     return found
 
 
@@ -77,9 +79,14 @@ def _gather_attempts(rows: Iterable[Row]) -> list[list[Row]]:
         job, _, step = name.partition(".")
         number = row.text("Cluster"), job
         if not step or number not in current:
-            current[number] = (*number, row.text("Start"))
+            current[number] = (*number, _name_attempt(row))
         attempts.setdefault(current[number], {})[name] = row
     return [[*steps.values()] for steps in attempts.values()]
+
+
+def _name_attempt(job: Row) -> str:
+    """Return what tells an attempt of a job from another one; without times, all of its line."""
+    return job.text("Start") or "/".join(job.cells.values())
 
 
 def _rejoin(cells: list[str], table: Table) -> list[str]:
@@ -92,8 +99,13 @@ def _rejoin(cells: list[str], table: Table) -> list[str]:
     return joined if joined[table.header.index("State")][:1].isupper() else cells
 
 
-def _read_job(rows: Sequence[Row]) -> Task | None:
-    """Return a job from its own line and those of its steps; None if it still runs or never ran."""
+def _read_job(rows: Sequence[Row], doubts: list[str]) -> Task | None:
+    """Return a job from its own line and those of its steps; None if it still runs or never ran.
+
+    Args:
+        rows: These lines.
+        doubts: Gets what is left out because it cannot be.
+    """
     job = next((row for row in rows if "." not in row.text("JobID")), rows[0])
     states = [row.text("State").split(" ")[0] for row in rows]
     status = _STATUS.get(job.text("State").split(" ")[0])
@@ -104,13 +116,24 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
     nodes = max(1, int(job.number("NNodes", "AllocNodes") or 1))
     cpus = job.number("AllocCPUS", "NCPUS", "ReqCPUS")
     cpu_sec = job.seconds("TotalCPU", "UserCPU")
+    # Elapsed times are whole seconds.
+    if cpus and cpu_sec and cpu_sec > _MOST_THREADS * cpus * (ran + 1.0):
+        most = f"more than {format_count(cpus, 'CPU')} can use in {ran:,.0f} s"
+        doubts.append(f"{job.quote('TotalCPU', 'UserCPU')}, {most}")
+        cpu_sec = None
     tags = {f"mlflow_perf.{tag}": job.text(name) for name, tag in _TASK_TAGS.items()}
     tags[USER_TAG] = job.text("User")
     steps = [step for row in rows if (step := _read_step(row, nodes)) is not None]
-    read = [mb for row in rows if (mb := row.size_mb("MaxDiskRead", unit="M")) is not None]
-    written = [mb for row in rows if (mb := row.size_mb("MaxDiskWrite", unit="M")) is not None]
     return Task(
-        key="/".join(("sacct", *map(job.text, _KEY), job.text("JobIDRaw", "JobID"))),
+        key="/".join(
+            (
+                "sacct",
+                job.text("Cluster"),
+                job.text("JobIDRaw", "JobID"),
+                job.text("Submit"),
+                _name_attempt(job),
+            )
+        ),
         component=name,
         name=f"{name} ({job.text('JobID')})",
         status=status,
@@ -122,11 +145,27 @@ def _read_job(rows: Sequence[Row]) -> Task | None:
         cpu_sec=cpu_sec or None,  # 0 where accounting did not gather any
         memory_limit_mb=_read_limit(job, nodes, cpus),
         peak_mb=_find_peak(steps) or None,
-        disk_read_mb=max(read, default=None),
-        disk_write_mb=max(written, default=None),
+        disk_read_mb=_sum_tasks(rows, "MaxDiskRead", nodes),
+        disk_write_mb=_sum_tasks(rows, "MaxDiskWrite", nodes),
         out_of_memory=any(state.startswith(_OUT_OF_MEMORY) for state in states),
         tags={name: text for name, text in tags.items() if text},
     )
+
+
+def _sum_tasks(rows: Sequence[Row], name: str, nodes: int) -> float | None:
+    """Return MB per node of all steps, from the largest task of each; None if nobody gathered any.
+
+    Args:
+        rows: The lines of a job and of its steps.
+        name: The column.
+        nodes: How many nodes the job had.
+    """
+    of_steps = [
+        largest_mb * max(1.0, row.number("NTasks") or 1.0) / nodes
+        for row in rows
+        if (largest_mb := row.size_mb(name, unit="M")) is not None
+    ]
+    return sum(of_steps) if of_steps else None
 
 
 @dataclass(frozen=True)

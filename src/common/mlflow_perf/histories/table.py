@@ -17,7 +17,7 @@ from mlflow_perf.core.foreign_files import open_foreign
 from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import SettingError
 
-_MISSING = frozenset({"", "-", "--", "NA", "N/A", "nan", "None", "null", "Unknown", "INVALID"})
+_MISSING = frozenset({"", "-", "--", "NA", "N/A", "None", "null", "Unknown", "INVALID"})
 _SIZE = re.compile(r"(-?[\d.,]+(?:[eE][+-]?\d+)?)\s*([KMGTPE]?)(i?)B?(?:[nc])?", re.IGNORECASE)
 _SPAN = re.compile(r"([\d.,]+)\s*(ms|d|h|m|s)\b")
 _GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+")
@@ -35,7 +35,9 @@ _OTHER_MARKS = {  # that of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 _LONGEST_SEC = 1e10  # three centuries; MLflow's store takes no time beyond the 64-bit integers
-_LATEST_SEC = 253402300799.0  # the end of the year 9999
+# From 2000, which is before any of these systems, to the end of the year 9999. A moment that is not
+# known may be written as 0, which is 1970.
+_EARLIEST_SEC, _LATEST_SEC = 946684800.0, 253402300799.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Row:
     def number(self, *names: str) -> float | None:
         """Return a plain number, or a percentage without its sign; None if it is missing."""
         text = self.text(*names)
-        return self._check(text.removesuffix("%"), names, text) if text else None
+        return self._check(text.removesuffix("%"), names) if text else None
 
     def size_mb(self, *names: str, unit: str = "") -> float | None:
         """Return a size such as `1.2 GB` in MB of 2^20 bytes; None if it is missing.
@@ -72,9 +74,9 @@ class Row:
             return None
         match = _SIZE.fullmatch(text)
         if match is None:
-            self._refuse(text, names)
+            self._refuse(names)
         power = _POWERS[(match[2] or unit).upper()]
-        return self._check(match[1], names, text) * 1024.0**power / 2**20
+        return self._check(match[1], names) * 1024.0**power / 2**20
 
     def seconds(self, *names: str, unit_sec: float = 1.0) -> float | None:
         """Return a time span: `3m 20s`, `1-02:03:04`, `02:03.5` or a number; None if missing.
@@ -91,13 +93,12 @@ class Row:
             span = days * 86400 + hours * 3600 + minutes * 60 + seconds
         elif _SPAN.sub("", text).strip() == "":
             span = sum(
-                self._check(value, names, text) * _UNIT_SEC[unit]
-                for value, unit in _SPAN.findall(text)
+                self._check(value, names) * _UNIT_SEC[unit] for value, unit in _SPAN.findall(text)
             )
         else:
-            span = self._check(text, names, text) * unit_sec
+            span = self._check(text, names) * unit_sec
         if span > _LONGEST_SEC:
-            self._refuse(text, names)
+            self._refuse(names)
         return span
 
     def time(self, *names: str, unit_sec: float = 1.0) -> float | None:
@@ -106,27 +107,33 @@ class Row:
         if not text:
             return None
         try:
-            if "-" in text:
-                return datetime.fromisoformat(text).timestamp()
-            moment = float(text) * unit_sec
+            is_date = "-" in text
+            moment = datetime.fromisoformat(text).timestamp() if is_date else float(text) * unit_sec
         except (ValueError, OverflowError, OSError):
-            self._refuse(text, names)
-        if not 0 <= moment <= _LATEST_SEC:
-            self._refuse(text, names)
+            self._refuse(names)
+        if not moment <= _LATEST_SEC:
+            self._refuse(names)
+        if moment < _EARLIEST_SEC:
+            raise SettingError(f"{self.quote(*names)}, which is before the year 2000.")
         return moment
 
-    def _check(self, number: str, names: Sequence[str], text: str) -> float:
+    def quote(self, *names: str) -> str:
+        """Return the place and the text of the first of these columns that has a value."""
+        text = self.text(*names)
+        name = next(name for name in names if self.cells.get(name, "").strip() == text)
+        return f"{self.where}: {name} is {text!r}"
+
+    def _check(self, number: str, names: Sequence[str]) -> float:
         try:
             value = float(_normalise(number))
         except ValueError:
             value = math.nan
         if not 0 <= value <= _LARGEST:
-            self._refuse(text, names)
+            self._refuse(names)
         return value
 
-    def _refuse(self, text: str, names: Sequence[str]) -> NoReturn:
-        name = next(name for name in names if self.cells.get(name, "").strip() == text)
-        raise SettingError(f"{self.where}: {name} is {text!r}, which cannot be read.")
+    def _refuse(self, names: Sequence[str]) -> NoReturn:
+        raise SettingError(f"{self.quote(*names)}, which cannot be read.")
 
 
 def _normalise(number: str) -> str:
@@ -160,14 +167,16 @@ class Table:
             repair: Joins the cells of a line whose texts hold the separator.
 
         Raises:
-            SettingError: A line has not as many cells as the heading, or is no text in UTF-8.
+            SettingError: A line has not as many cells as the heading, has no end, or is no text in
+                UTF-8.
         """
         with _open_text(self.path) as file:
+            read = _Lines(file)
             # Only tables with commas quote their cells; elsewhere a quote is part of a name.
-            lines = (
-                csv.reader(_read_lines(file))
-                if self.delimiter == ","
-                else csv.reader(_read_lines(file), delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
+            lines = csv.reader(
+                read,
+                delimiter=self.delimiter,
+                quoting=csv.QUOTE_MINIMAL if self.delimiter == "," else csv.QUOTE_NONE,
             )
             try:
                 next(lines)
@@ -183,6 +192,12 @@ class Table:
                         raise SettingError(
                             f"{where}: {format_count(count, 'cell')} below {wanted} headings; "
                             f"{cut if count < wanted else held}."
+                        )
+                    # Where each line ends with the separator, a last column has no name.
+                    if not read.is_ended and (last := self.header[-1]):
+                        raise SettingError(
+                            f"{where}: {last} may be cut off, as the line has no end; if it is "
+                            "whole, add one."
                         )
                     yield Row(where, dict(zip(self.header, cells, strict=True)))
             except UnicodeDecodeError as error:
@@ -227,16 +242,31 @@ def _explain_bad_byte(path: Path) -> str:
     return f"{path}: is no text in UTF-8, or changes while it is read."
 
 
-def _read_lines(file: TextIO) -> Iterator[str]:
-    """Yield the lines of a file; a file without line ends would fill the memory.
+class _Lines:
+    """The lines of a file; a file without line ends would fill the memory.
 
-    Raises:
-        csv.Error: A line is too long.
+    Args:
+        file: The file.
+
+    Attributes:
+        is_ended: Whether the latest line has an end.
     """
-    while line := file.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
-            raise csv.Error(f"the line has more than {_LONGEST_LINE:,} characters")
-        yield line
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.is_ended = True
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield each line.
+
+        Raises:
+            csv.Error: A line is too long.
+        """
+        while line := self._file.readline(_LONGEST_LINE):
+            if len(line) == _LONGEST_LINE:
+                raise csv.Error(f"the line has more than {_LONGEST_LINE:,} characters")
+            self.is_ended = line.endswith(("\n", "\r"))
+            yield line
 
 
 def open_table(path: Path) -> Table:

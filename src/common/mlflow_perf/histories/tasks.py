@@ -87,9 +87,11 @@ class Workflow:
         name: Name of the workflow.
         tasks: Its tasks that ended, in the order of the source.
         left_out: How many tasks did not run, or still do.
+        doubts: Figures that cannot be, and so are left out: the place of each, and why.
     """
 
     source: str
     name: str
     tasks: tuple[Task, ...]
     left_out: int = 0
+    doubts: tuple[str, ...] = ()

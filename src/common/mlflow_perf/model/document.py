@@ -29,7 +29,7 @@ AUTOLOG = "autolog"
 BROKEN = ("FAILED", "KILLED")
 """The statuses of what did not end well."""
 WORST_FIRST = (*BROKEN, "RUNNING", "FINISHED")
-"""Every status; of several, the first one here counts."""
+"""Every status; of several, the first one here counts: what failed had the others killed."""
 _TIME_OF_RECORDS = re.compile(r"(ops|transfers)/.*_ms$")
 _ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}
 

@@ -1,4 +1,4 @@
-"""The journal of a group: what `recover` needs to end the group's parent run."""
+"""The parent run of a group, and its journal: what `recover` needs to make or to end that run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import contextlib
 import os
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish.journal import REMOVED, SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal, read_head
+from mlflow_perf.tracking.client import RECORDING_TAG, create_run
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import GROUP_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 GROUP_PART = ".group-"
 """Part of the file name of each group's journal."""
@@ -34,6 +39,27 @@ def open_group_journal(name: str, run: RunHandle, folder: Path) -> tuple[Deliver
     document = NodeDocument(node={"hostname": socket.gethostname()}, component=name)
     delivery = Delivery(document, run, tags={GROUP_TAG: name})
     return delivery, Journal(delivery, JournalFacts(), folder=folder)
+
+
+def create_group_run(delivery: Delivery, *, experiment_id: str) -> Run:
+    """Create the parent run of a group, and return it.
+
+    Args:
+        delivery: What its journal says. If its run says when it begins, it begins then.
+        experiment_id: Its experiment.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    run, name = delivery.run, delivery.tags[GROUP_TAG]
+    tags = {GROUP_TAG: name, RECORDING_TAG: run.nonce, **run.list_tags()}
+    return create_run(
+        name,
+        tracking_uri=run.tracking_uri,
+        experiment_id=experiment_id,
+        tags=tags | {"mlflow.source.type": "LOCAL"},
+        started=run.started,
+    )
 
 
 def remove_left_over_notes(folder: Path) -> None:

@@ -79,7 +79,7 @@ class Recovered:
         node: The node's index; None where the journal does not tell it.
         cause: Why the job had not sent them itself; else why the journal stays.
         outcome: `sent`; `known` where the run already had these figures, or more complete ones;
-            `not begun` where the job ended before its block began, or a group before it had a run,
+            `not begun` where the job ended before its block began, or a group before its command,
             and at most a run had to be ended; `running`, `other host` or `kept` where the journal
             stays.
         journal: Name of the file.

@@ -17,12 +17,19 @@ from mlflow_perf.core.uris import is_local, redact_password
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.publish.final_document import CAUSE_TAG
-from mlflow_perf.publish.group_journal import NOTES
+from mlflow_perf.publish.group_journal import NOTES, create_group_run
 from mlflow_perf.publish.journal_file import open_journal
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.recorders import spool
-from mlflow_perf.tracking.client import end_run, find_recorded_run, is_current, open_client
+from mlflow_perf.tracking.client import (
+    end_run,
+    find_current_experiment,
+    find_recorded_run,
+    is_current,
+    open_client,
+    provide_experiment,
+)
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PerfRun
@@ -198,17 +205,21 @@ def end_unbegun_run(delivery: Delivery) -> str | None:
 def end_group(delivery: Delivery) -> str | None:
     """End the parent run of a group with its workflow's report, and return the run's id.
 
-    The report is made where MLflow's own tracking URI is that of the run, as everything that reads
-    the steps asks that store; elsewhere `mlflow-perf report` makes the page.
+    A group whose run could not be made when its command began gets it now. The report is made where
+    MLflow's own tracking URI is that of the run, as everything that reads the steps asks that
+    store; elsewhere `mlflow-perf report` makes the page.
 
     Returns:
-        None where the group had no run yet.
+        None where the group had no run, and its command had not begun.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
     run, client = delivery.run, open_client(delivery.run.tracking_uri)
     made = client.get_run(run.run_id) if run.run_id is not None else find_recorded_run(run)
+    if made is None and run.started is not None:
+        place = provide_experiment(run) or find_current_experiment(run.tracking_uri)
+        made = create_group_run(delivery, experiment_id=place)
     if made is None:
         return None
     run_id, started = str(made.info.run_id), made.info.start_time / 1000

@@ -292,7 +292,8 @@ class HeldChild:
         """Let a new Ctrl-C end our own work; those meant for the command are dropped."""
         while signal.sigtimedwait(self._passed_on, 0) is not None:
             pass
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if callable(signal.getsignal(signal.SIGINT)):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
@@ -320,6 +321,10 @@ def _become(argv: Sequence[str], mask: Any, held: int, said: int) -> NoReturn:
     """
     try:
         if os.read(held, 1):
+            # What has come meanwhile acts on the command, and not on handlers of ours.
+            for number in signal.valid_signals():
+                if callable(signal.getsignal(number)):
+                    signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             for name in _FOR_ONE_PROCESS:
                 if os.environ.get(name) == str(os.getppid()):
@@ -355,8 +360,6 @@ def execute(argv: Sequence[str]) -> NoReturn:
     for number in _numbers(("PIPE", "XFSZ")):
         if not ignored >> (number - 1) & 1:
             signal.signal(number, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         os.execvp(argv[0], list(argv))  # noqa: S606 - the command gets no shell
     except OSError as error:

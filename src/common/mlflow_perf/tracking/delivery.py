@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from mlflow_perf.errors import DocumentError
@@ -57,6 +58,7 @@ class Delivery:
             "experiment_id": self.run.experiment_id,
             "experiment_name": self.run.experiment_name,
             "run_name": self.run.run_name,
+            "started": self.run.started,
             "parent_id": self.run.parent_id,
             "job_key": self.run.job_key,
             "artifact_path": self.artifact_path,
@@ -85,6 +87,7 @@ class Delivery:
             not all(isinstance(text, str) for text in texts)
             or not all(isinstance(header[name], (str, type(None))) for name in _RUN_FIELDS)
             or any(type(header[name]) is not bool for name in ("page", "all_metrics"))
+            or type(header["started"]) not in (int, float, NoneType)
             or type(index) is not int
             or not 0 <= index <= _MAX_INDEX
             or type(tags) is not dict
@@ -99,6 +102,7 @@ class Delivery:
         run = RunHandle(
             tracking_uri=header["tracking_uri"],
             own_run=bool(header["own_run"]),
+            started=header["started"],
             has_page=header["page"],
             nonce=re.sub(r"[^0-9a-f]", "", str(header["nonce"]))[:32],
             **{name: header[name] for name in _RUN_FIELDS},

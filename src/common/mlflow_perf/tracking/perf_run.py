@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.format import clean_metric_key, duration
 from mlflow_perf.core.json_io import from_json, read_number
@@ -126,7 +126,7 @@ class PerfRun:
             component=data.tags.get(f"{TAG}component"),
             # A block may have failed in a run that goes on, and a run after its block.
             status=worst_status((info.status, data.tags.get(f"{TAG}status", ""))) or info.status,
-            started=_find_start(run),
+            started=find_start(info, data.tags, data.metrics),
             ended=info.end_time / 1000 if info.end_time else None,
             seen=max((one.timestamp / 1000 for one in metrics), default=None),
             # A loss that was NaN is not a figure, and strict JSON cannot hold it.
@@ -367,17 +367,21 @@ class PerfRun:
         return max(0.0, self.ended - self.started)
 
 
-def _find_start(run: Run) -> float | None:
+def find_start(info: Any, tags: Mapping[str, str], metrics: Mapping[str, float]) -> float | None:
     """Return when a run started; an imported workflow, when the earliest of all its jobs did.
 
     MLflow cannot move a run's start, and a later import may add earlier jobs.
+
+    Args:
+        info: What has its `start_time` and `end_time`: MLflow's object, or a row of its table.
+        tags: The run's tags.
+        metrics: The run's metrics.
     """
-    info, data = run.info, run.data
     if info.start_time is None:
         return None
     started = float(info.start_time / 1000)
-    if info.end_time and {IMPORTED_TAG, PIPELINE_TAG} <= data.tags.keys():
-        started = min(started, info.end_time / 1000 - data.metrics.get("duration_sec", 0.0))
+    if info.end_time and {IMPORTED_TAG, PIPELINE_TAG} <= tags.keys():
+        started = min(started, info.end_time / 1000 - metrics.get("duration_sec", 0.0))
     return started
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from mlflow_perf.model.document import worst_status
 from mlflow_perf.tracking.fleet_runs import counts_steps_of
 from mlflow_perf.tracking.fleet_sql import hold_figures, list_further_components
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import IMPORTED_TAG, PARENT_TAG, TAG, PerfRun, find_start
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import (
     BY_KEY,
@@ -43,6 +43,7 @@ _TAGS = [
     *TAGS.values(),
     COMPONENTS_TAG,
     STATUS_TAG,
+    IMPORTED_TAG,
     _NAME,
     *(f"{TAG}{name}" for name in ("pipeline", "advice", "baseline", "hostname")),
 ]
@@ -164,7 +165,7 @@ def _read_runs(
     metrics = _read_values(session, models.SqlLatestMetric, ids, names)
     found = []
     for row in rows:
-        own_tags = tags.get(row.run_uuid, {})
+        own_tags, own = tags.get(row.run_uuid, {}), metrics.get(row.run_uuid, {})
         name = row.name or own_tags.get(_NAME)
         run = PerfRun(
             f"{name or 'run'} ({row.run_uuid[:8]})",
@@ -173,9 +174,9 @@ def _read_runs(
             experiment_id=str(row.experiment_id),
             component=own_tags.get(COMPONENT_TAG),
             status=worst_status((row.status, own_tags.get(STATUS_TAG, ""))) or row.status,
-            started=None if row.start_time is None else row.start_time / 1000,
+            started=find_start(row, own_tags, own),
             ended=row.end_time / 1000 if row.end_time else None,
-            metrics=metrics.get(row.run_uuid, {}),
+            metrics=own,
             params=params.get(row.run_uuid, {}),
             tags=own_tags,
         )
