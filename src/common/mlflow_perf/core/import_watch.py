@@ -29,10 +29,16 @@ class ImportWatch:
     Args:
         is_own: Returns whether the present thread works for us.
         read_bytes: Returns the resident memory of this process.
+        look: Called before a module is loaded for us: the job may work between two imports.
     """
 
-    def __init__(self, is_own: Callable[[], bool], read_bytes: Callable[[], int]) -> None:
-        self._is_own, self._read_bytes = is_own, read_bytes
+    def __init__(
+        self,
+        is_own: Callable[[], bool],
+        read_bytes: Callable[[], int],
+        look: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._is_own, self._read_bytes, self._look = is_own, read_bytes, look
         self._sizes: dict[str, int] = {}
         self._parts: dict[str, str] = {}  # module → the part that it belongs to, if any
         self._asked: dict[str, set[str]] = {}  # package or part, or the job → what it imports
@@ -63,7 +69,8 @@ class ImportWatch:
             return  # MLflow tries to import the same missing modules a dozen times for each run
         self._sought.add(name)
         package = unit = name.partition(".")[0]
-        is_own = package != _US and self._is_own()
+        if is_own := package != _US and self._is_own():
+            self._look()
         if package in self._sizes:
             asker = self._find_unit(_find_asker())
             unit = asker if asker.partition(".")[0] == package else name

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.import_watch import ImportWatch
 from mlflow_perf.core.originals import open_file, os, time
 from mlflow_perf.core.threads import RLock, get_native_id
 
 _LEAST_SHIFT_SEC = 0.1  # between two looks at this thread's clock it hardly advances
+_WORKED_SEC = 1e-4
+_LOOK_SEC = 0.005
+_PAGES_PER_FAULT = 16  # at most, of a file; of other memory one
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 _began: dict[int, float] = {}
@@ -21,10 +26,11 @@ _ended_sec = 0.0
 _caused_switches = 0
 _guard = RLock()
 _brought_bytes = 0
-_bringing: dict[int, float] = {}
-"""Native id of a thread that adds memory for us now → its CPU time at the last look."""
-_before: tuple[int, dict[threading.Thread, float]] = (0, {})
-"""Memory, and CPU time of Python's threads, at the last look."""
+_bringing: dict[int, int] = {}
+"""Native id of a thread that adds memory for us now → its page faults at the last look."""
+_before: tuple[int, int, float] = (0, 0, 0.0)
+"""Memory and page faults of this process, and CPU time of the job in it, at the last look."""
+_looked = -math.inf
 _threads_before: frozenset[threading.Thread] = frozenset()
 _brought_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 # MLflow starts those of its telemetry whenever it likes, in a process that only we use it in, too.
@@ -52,7 +58,7 @@ def bring() -> Iterator[None]:
     """Count this thread's work as that of mlflow-perf, and the memory that it adds.
 
     Importing MLflow adds 200 MB to a job, and a thread of its telemetry. Where other threads work
-    meanwhile, memory is attributed as CPU time is.
+    meanwhile, memory belongs to the thread whose page faults added it.
     """
     global _before, _threads_before  # noqa: PLW0603 - one account for the process
     thread = get_native_id()
@@ -63,11 +69,11 @@ def bring() -> Iterator[None]:
         with _guard:
             is_first = not _bringing
             if is_first:
-                _before = own_memory_bytes(), _read_threads()
-                _threads_before = frozenset(_before[1])
+                _before = own_memory_bytes(), _read_faults(), time.process_time() - own_cpu_sec()
+                _threads_before = frozenset(_list_threads())
             else:
                 _add_growth()
-            _bringing[thread] = _read_cpu_sec(thread) or 0.0
+            _bringing[thread] = _read_faults(f"task/{thread}/")
         if is_first:
             _imports.start()
         try:
@@ -78,20 +84,19 @@ def bring() -> Iterator[None]:
                 _bringing.pop(thread, None)
             if not _bringing:
                 _imports.stop()
-                for one in _read_threads().keys() - _threads_before:
+                for one in _list_threads() - _threads_before:
                     # The library's module is that of the thread's target, or that of its class.
                     modules = (getattr(one, "_target", None), type(one))
                     if any(_imports.has_loaded(str(getattr(m, "__module__", ""))) for m in modules):
                         _brought_threads.add(one)
 
 
-def _read_threads() -> dict[threading.Thread, float]:
-    """Return the CPU time of each Python thread; native threads, such as BLAS's, are left out."""
+def _list_threads() -> set[threading.Thread]:
+    """Return Python's threads; native ones, such as BLAS's, are left out."""
     # `threading.enumerate` waits for a lock that a library may have patched.
     threads = threading._active.copy().values()  # type: ignore[attr-defined]  # noqa: SLF001
     # A thread of eventlet's copy of `threading` has no number.
-    ids = {thread: getattr(thread, "native_id", None) for thread in threads}
-    return {t: _read_cpu_sec(number) or 0.0 for t, number in ids.items() if number is not None}
+    return {thread for thread in threads if getattr(thread, "native_id", None) is not None}
 
 
 def _read_cpu_sec(thread: int) -> float | None:
@@ -106,27 +111,46 @@ def _read_cpu_sec(thread: int) -> float | None:
     return seconds - shift if abs(shift) > _LEAST_SHIFT_SEC else seconds
 
 
+def _read_faults(of: str = "") -> int:
+    """Return the page faults of this process, or of a thread; 0 where they are unknown."""
+    try:
+        with open_file(f"/proc/self/{of}stat", "rb", 0) as file:
+            # A thread may have any name; after it come state, five ids, flags, and the faults.
+            return int(file.read().rpartition(b")")[2].split()[7])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 def _add_growth() -> None:
     """Count our part of the memory that was added since the last look.
 
-    It is the part of the CPU time. That of a moment tells it, not that of an import before: a
-    server that does not answer keeps us waiting, and what a job adds meanwhile is its own.
+    A new page is of the thread whose fault added it. A huge page of the job's is one fault, too: so
+    ours is at most what our faults can have added, where others had any. What is given back is the
+    job's, if it has worked.
     """
-    global _brought_bytes, _before  # noqa: PLW0603 - one account for the process
+    global _brought_bytes, _before, _looked  # noqa: PLW0603 - one account for the process
     with _guard:
-        memory, threads_sec = _before
-        _before = own_memory_bytes(), _read_threads()
-        ours_sec = 0.0
+        memory, faults, jobs_sec = _before
+        _before = own_memory_bytes(), _read_faults(), time.process_time() - own_cpu_sec()
+        _looked = read_monotonic()
+        ours = 0
         for number, before in _bringing.items():
-            _bringing[number] = _read_cpu_sec(number) or before
-            ours_sec += _bringing[number] - before
-        others_sec = sum(
-            sec - threads_sec.get(thread, 0.0)
-            for thread, sec in _before[1].items()
-            if getattr(thread, "native_id", None) not in _began
-        )
-        share = ours_sec / (ours_sec + others_sec) if ours_sec > 0 else 0.0
-        _brought_bytes += int(share * (_before[0] - memory))
+            _bringing[number] = max(before, _read_faults(f"task/{number}/"))
+            ours += _bringing[number] - before
+        theirs = max(0, _before[1] - faults - ours)
+        growth = float(_before[0] - memory)
+        if growth < 0:
+            growth = 0.0 if _before[2] - jobs_sec > _WORKED_SEC else growth
+        elif theirs:
+            most = _PAGES_PER_FAULT * ours * _PAGE_BYTES
+            growth = min(growth * ours / (ours + theirs), most)
+        _brought_bytes += int(growth)
+
+
+def _look_again() -> None:
+    """Count what was added so far, where the last look was some time ago."""
+    if read_monotonic() - _looked > _LOOK_SEC:
+        _add_growth()
 
 
 def brought_bytes() -> int:
@@ -159,7 +183,7 @@ def caused_switches() -> int:
     return _caused_switches
 
 
-_imports = ImportWatch(lambda: get_native_id() in _began, own_memory_bytes)
+_imports = ImportWatch(lambda: get_native_id() in _began, own_memory_bytes, _look_again)
 
 
 def call_when_imported(package: str, call: Callable[[], object]) -> None:
