@@ -18,6 +18,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations.prometheus import ScrapeReader, fetch, scrape_readers
 from mlflow_perf.readers import Reader
 from mlflow_perf.recorders.transfers import summary_metrics
+from mlflow_perf.session import run_sources
 
 prometheus_client = pytest.importorskip("prometheus_client")
 parser = pytest.importorskip("prometheus_client.parser")
@@ -122,6 +123,7 @@ def test_vllms_transfers(vllm: Any) -> None:
     made["num_failed_transfers"].inc(5)
     made["running"].set(3)
     reader = ScrapeReader(url, interval=FAST)
+    reader.begin()
     assert isinstance(reader, Reader)
     _until(lambda: "scrape/vllm_num_requests_running" in _report(reader))
     _transfer(made, 10)
@@ -163,6 +165,8 @@ def test_servers_of_others(program: str, metric: str) -> None:
         # It does not answer yet: the job may start the endpoint later.
         every = ScrapeReader(f"http://{address}/metrics", interval=FAST, max_series=5000)
         some = ScrapeReader(f"http://{address}/metrics#{metric[:9]}*,none", interval=FAST)
+        every.begin()
+        some.begin()
         _until(lambda: _report(every) and _report(some))
         every.close()
         some.close()
@@ -185,7 +189,7 @@ def test_endpoint_that_the_job_starts(serve: Serve) -> None:
         return parser.text_string_to_metric_families("# TYPE c_total counter\nc_total 7\n")
 
     reader = ScrapeReader("http://127.0.0.1:1/metrics", interval=FAST, fetch=ask)
-    _report(reader)
+    reader.begin()
     _until(lambda: reader._was_away)
     away[0] = False
     _until(lambda: _report(reader))
@@ -193,20 +197,21 @@ def test_endpoint_that_the_job_starts(serve: Serve) -> None:
     assert reader.summary_metrics() == {"scrape/c/total": 7}
 
 
-def test_counts_begin_with_the_first_read() -> None:
-    """What grows while a block's run is made, for as long as that takes, is not the block's."""
-    asked = []
+def test_counts_begin_with_the_answer_that_the_block_waits_for() -> None:
+    """Neither what grew before counts, however long a run is made, nor is the first moment lost."""
+    value = [1000]
 
     def ask(url: str) -> Any:
-        asked.append(url)
-        text = f"# TYPE c_total counter\nc_total {100 * len(asked)}\n"
+        time.sleep(0.05)  # a busy endpoint
+        text = f"# TYPE c_total counter\nc_total {value[0]}\n"
         return parser.text_string_to_metric_families(text)
 
     reader = ScrapeReader("http://127.0.0.1:1/metrics", interval=FAST, fetch=ask)
-    assert reader._thread is None
-    _until(lambda: _report(reader))
+    value[0] = 5000
+    run_sources.begin_scraping([reader])
+    value[0] = 5100
     reader.close()
-    assert reader.summary_metrics() == {"scrape/c/total": 100 * (len(asked) - 1)}
+    assert reader.summary_metrics() == {"scrape/c/total": 100}
     unread = ScrapeReader("http://127.0.0.1:1/metrics", interval=FAST, fetch=ask)
     unread.close()
     assert unread.summary_metrics() == {}
@@ -218,7 +223,7 @@ def test_endpoint_that_never_comes(caplog: pytest.LogCaptureFixture) -> None:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}/metrics"
     reader = ScrapeReader(url, interval=FAST)
-    _report(reader)
+    reader.begin()
     _until(lambda: reader._was_away)
     assert caplog.records == []
     reader.close()
@@ -239,6 +244,7 @@ def test_endpoint_that_vanishes(serve: Serve, caplog: pytest.LogCaptureFixture) 
         _text("# TYPE c_total counter\nc_total 3\n# TYPE g gauge\ng 2\n")(handler)
 
     reader = ScrapeReader(serve(answer), interval=FAST)
+    reader.begin()
     _until(lambda: _report(reader))
     there[0] = False
     _until(lambda: not _report(reader))
@@ -260,7 +266,7 @@ def test_malformed_answer(serve: Serve, body: str, caplog: pytest.LogCaptureFixt
         _text(body)(handler)
 
     reader = ScrapeReader(serve(answer), interval=FAST)
-    _report(reader)
+    reader.begin()
     _until(lambda: len(asked) >= 3)
     reader.close()
     assert reader.summary_metrics() == {}
@@ -278,7 +284,7 @@ def test_redirect_is_not_followed(serve: Serve, caplog: pytest.LogCaptureFixture
         handler.end_headers()
 
     reader = ScrapeReader(serve(answer), interval=FAST)
-    _report(reader)
+    reader.begin()
     _until(lambda: caplog.records)
     reader.close()
     assert asked == []
@@ -298,7 +304,7 @@ def test_the_warning_of_an_odd_endpoint_is_one_short_line(
 
     made = serve(redirect if answer.startswith("http") else _text(answer))
     reader = ScrapeReader(made, interval=FAST)
-    _report(reader)
+    reader.begin()
     _until(lambda: caplog.records)
     reader.close()
     (message,) = (record.getMessage() for record in caplog.records)
@@ -315,6 +321,7 @@ def test_slow_endpoint_does_not_block_reading(serve: Serve) -> None:
         release.wait(20)
 
     reader = ScrapeReader(serve(wait), interval=FAST)
+    reader.begin()
     started = time.monotonic()
     assert _report(reader) == {}
     assert time.monotonic() - started < 1
@@ -389,6 +396,7 @@ def test_several_endpoints_have_keys_of_their_own(serve: Serve) -> None:
     """Two endpoints with the same metrics do not meet in one key."""
     urls = [serve(_text(f"# TYPE g gauge\ng {value}\n")) for value in (1, 2)]
     readers = scrape_readers(urls, interval=FAST)
+    run_sources.begin_scraping(readers)
     _until(lambda: all(_report(reader) for reader in readers))
     for reader in readers:
         reader.close()

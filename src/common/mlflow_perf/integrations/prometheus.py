@@ -44,9 +44,9 @@ Fetch = Callable[[str], Iterable[Metric]]
 class ScrapeReader:
     """Reads one endpoint at an interval; `read` takes the newest answer and never waits.
 
-    Counters and histograms count from the first `read`, with which the job's block begins: what
-    grew while its run was made is not the job's. An endpoint that does not answer then is asked
-    again: the job may be about to start it.
+    Counters and histograms count from the first answer, for which `begin` waits: what grew while
+    the job's run was made is not the job's. An endpoint that does not answer then is asked again:
+    the job may be about to start it.
 
     Args:
         url: Address of the metrics; a fragment selects some: `http://…/metrics#vllm:*,process_*`.
@@ -86,18 +86,26 @@ class ScrapeReader:
         self._silent = False
         self._lock = Lock()
         self._stop = Event()
+        self._asked = Event()
         self._thread: Thread | None = None
 
-    def read(self, report: dict[str, float]) -> None:
-        """Put the values of the newest answer into `report`; none while there is no answer.
+    def begin(self) -> None:
+        """Begin to read, just before the job's block begins.
 
         Raises:
             RuntimeError: When the system has no room for one more thread.
         """
-        if self._thread is None:
-            thread = Thread(self._run, name="mlflow-perf-scrape")
-            thread.start()
-            self._thread = thread
+        thread = Thread(self._run, name="mlflow-perf-scrape")
+        thread.start()
+        self._thread = thread
+
+    def wait(self) -> None:
+        """Wait until the endpoint was asked once, for at most two seconds."""
+        if self._thread is not None:
+            self._asked.wait(_TIMEOUT_SEC)
+
+    def read(self, report: dict[str, float]) -> None:
+        """Put the values of the newest answer into `report`; none while there is no answer."""
         report.update(self._present)
 
     def close(self) -> None:
@@ -122,6 +130,7 @@ class ScrapeReader:
             started, cpu_started = time.perf_counter(), time.thread_time()
             last = self._stop.is_set()
             self._scrape()
+            self._asked.set()
             if last:
                 return
             cpu = time.thread_time() - cpu_started

@@ -135,10 +135,10 @@ class Recording:
             return
         self._note_run()
         commands = None if root_pid is None or self._spool is None else self._spool.commands
+        above = None if self._spool is None else self._spool.above
         readers = run_sources.open_job_readers(
-            root_pid, self.node, carbon=self.settings.carbon, commands=commands,
-            above=None if self._spool is None else self._spool.above,
-        )  # fmt: skip
+            root_pid, self.node, carbon=self.settings.carbon, commands=commands, above=above
+        )
         collector = PerformanceMetricsCollector(
             self.settings.max_length, interval=self.settings.interval, on_report=self._take_report,
             readers=[*readers, *self._scrapers], own_cpu_before_sec=_charged_sec,
@@ -147,10 +147,10 @@ class Recording:
             node = str(self.node.index) if self.node.count > 1 else ""
             self._listeners.append(LiveCurves.begin(self.run, node=node, component=self.name))
         # Everything else first: what is done after the first sample would be the block's.
+        run_sources.begin_scraping(self._scrapers)
         self._stacks.begin()
-        counters, facts = collector.report_thread.counters, self._list_facts()
-        begun = self._list_journal_facts(started=time.time(), counters=counters, facts=facts)
-        self._journal.start(begun)
+        known = {"counters": collector.report_thread.counters, "facts": self._list_facts()}
+        self._journal.start(self._list_journal_facts(started=time.time(), **known))
         on_ready()
         self._collector = collector
         collector.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from mlflow_perf.core.handler_errors import is_from_handler
@@ -112,6 +113,18 @@ def open_scrapers(urls: Sequence[str], interval: float) -> list[ScrapeReader]:
     from mlflow_perf.integrations.prometheus import scrape_readers
 
     return scrape_readers(urls, interval=interval)
+
+
+def begin_scraping(scrapers: Iterable[ScrapeReader]) -> None:
+    """Ask all endpoints for the first time, at once: their counters count from these answers.
+
+    An endpoint that takes more than two seconds is not waited for.
+    """
+    with suppress(RuntimeError):  # no room for one more thread: the job goes on without them
+        for scraper in scrapers:
+            scraper.begin()
+    for scraper in scrapers:
+        scraper.wait()
 
 
 def replace_scraped(
