@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 _POLL_SEC, _LOOK_SEC, _MAX_TURNS = 0.5, 0.02, 20
-_LOCAL_START_SEC = 60.0
+_LOCAL_START_SEC, _patience_sec = 60.0, [1.0]
 
 _log = get_logger(__name__)
 
@@ -90,11 +90,8 @@ def _import_mlflow(timeout_sec: float) -> bool:
     """
     if "mlflow" not in sys.modules:
         try:
-            _wait(
-                MlflowCall(lambda: import_module("mlflow"), name="import"),
-                timeout_sec,
-                works_here=True,
-            )
+            call = MlflowCall(lambda: import_module("mlflow"), name="import")
+            _wait(call, timeout_sec, works_here=True)
         except TimeoutError as error:
             if is_from_handler(error):
                 raise
@@ -230,9 +227,14 @@ class RunFinder:
 
     def _follow_sampler(self) -> None:
         """Take the run of the rank that samples on this node; this rank sends nothing itself."""
-        until = time.monotonic() + self._start_timeout_sec
-        while (run_id := self._read_shared()) == "" and time.monotonic() < until:
+        began = time.monotonic()
+        while not (run_id := self._read_shared()):
+            # It may come a little later. Where it never does, no further block waits for it.
+            limit_sec = _patience_sec[0] if run_id is None else self._start_timeout_sec
+            if time.monotonic() >= began + limit_sec:
+                break
             time.sleep(_LOOK_SEC)
+        _patience_sec[0] *= run_id is not None
         self._run.run_id = run_id or None
 
     def _probe_page(self) -> None:
@@ -248,8 +250,7 @@ class RunFinder:
 
     def _make(self) -> None:
         """Let the handle use the run that this job shares, or a new one."""
-        uri = self._run.tracking_uri
-        if not uri:
+        if not (uri := self._run.tracking_uri):
             # The command runs meanwhile, and may make the store itself.
             self._run.tracking_uri = uri = find_tracking_uri()
             self._is_postponed = is_unmade(uri) and not self._is_settling
