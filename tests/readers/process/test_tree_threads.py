@@ -75,6 +75,23 @@ def test_our_threads_in_a_process_of_the_job_are_not_the_jobs(tmp_path: Path) ->
     table.close()
 
 
+def test_a_thread_of_ours_that_names_itself_late_is_not_the_jobs(tmp_path: Path) -> None:
+    """On a busy node it may be seen before it has run for the first time."""
+    record(tmp_path, 10, 1, threads={10: (0, 0)})
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    tree = TreeThreads(table, processes(table, 10))
+    record(tmp_path, 10, 1, threads={10: (_SEC, 0), 12: (0, _SEC)})
+    put(tmp_path / "10/task/12/comm", "python\n")
+    tree.update(processes(table, 10))
+    put(tmp_path / "10/task/12/comm", "mlflow-perf\n")
+    for sec in (2, 3):
+        record(tmp_path, 10, 1, threads={10: (sec * _SEC, 0), 12: (sec * _SEC, sec * _SEC)})
+        members = processes(table, 10)
+        tree.update(members)
+    assert (tree.ran_sec, tree.waited_sec, tree.count(members)) == (3.0, 1.0, 1)
+    table.close()
+
+
 def test_a_reused_thread_id_counts_from_its_own_beginning(tmp_path: Path) -> None:
     """Counters that are lower than before belong to another thread; nothing is subtracted."""
     record(tmp_path, 10, 1, threads={10: (0, 0), 12: (5 * _SEC, 5 * _SEC)})

@@ -53,6 +53,7 @@ class _Looked:
     clock_sec: float = -2.0
     threads: dict[int, tuple[int, int]] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)  # those of ours
+    young: set[int] = field(default_factory=set)  # first seen then; one of ours names itself soon
     cpus: frozenset[int] = frozenset()  # on which those that had work may run
     lacks_cpu: bool = False
 
@@ -159,7 +160,7 @@ class TreeThreads:
             threads -= brought_thread_ids()
         all_ns = most_ns = 0
         for thread in threads:
-            is_known = thread == pid or thread in before.threads
+            is_known = thread == pid or thread in before.threads.keys() - before.young
             if thread in before.own or not (is_known or not self._table.is_own_thread(pid, thread)):
                 now.own.add(thread)
                 continue
@@ -167,6 +168,8 @@ class TreeThreads:
             if found is None:
                 continue
             now.threads[thread] = found
+            if thread not in before.threads:
+                now.young.add(thread)
             ran, waited = before.threads.get(thread, (0, 0))
             if found[0] >= ran and found[1] >= waited:  # else another thread has its id by now
                 all_ns, most_ns = all_ns + found[0] - ran, max(most_ns, found[0] - ran)
