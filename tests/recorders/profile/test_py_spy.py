@@ -16,6 +16,7 @@ from tests.alone import alone
 
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.samples import RawStacks
+from mlflow_perf.recorders.profile import py_spy
 from mlflow_perf.recorders.profile.py_spy import (
     FoldedStack,
     Piece,
@@ -89,13 +90,13 @@ def test_each_engine_tells_computing_and_waiting_apart(name: str, tmp_path: Path
     assert not any("mlflow_perf" in one.file for raw in found for one in raw.functions)
 
 
-def _run(folder: Path, script: str) -> list[RawStacks]:
+def _run(folder: Path, script: str, *, is_command: bool = False) -> list[RawStacks]:
     """Let a program stand for py-spy, and return what the engine makes of what it does."""
     program = folder / "py-spy"
     program.write_text(f"#!/bin/sh\nfor output; do :; done\n{script}\nexit 1\n", encoding="utf-8")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     engine = PySpyEngine(None, str(program))
-    engine.offer(None, is_command=False)
+    engine.offer(None, is_command=is_command)
     engine.begin()
     deadline = time.monotonic() + 10
     assert engine._beside is not None
@@ -162,6 +163,23 @@ def test_an_engine_that_is_not_installed_is_a_setting_that_cannot_be_used(
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SettingError, match=r"pyspy|from Python 3\.11 on; this is"):
         find_py_spy()
+
+
+def test_the_wrapper_and_what_it_forked_are_not_in_the_profile_of_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signals are told apart by a fork of the wrapper, which py-spy samples, too."""
+    ours, command, helper = os.getpid(), 10**8 + 1, 10**8 + 2
+    monkeypatch.setattr(py_spy, "own_children", {helper})
+    stacks = [
+        f'process {pid}:"x";thread ({pid}): MainThread;{name} (/x/job.py:3) 4'
+        for pid, name in ((ours, "wrap"), (helper, "wrap"), (command, "fit"))
+    ]
+    written = "\\n".join(stacks)
+    first = f"echo 'Sampling process'; sleep 0.3; printf '{written}\\n' > $output; exit 0"
+    script = f"case $output in *.1) {first};; esac"
+    found = _run(tmp_path, script, is_command=True)
+    assert {one.name for raw in found for one in raw.functions} == {"fit"}
 
 
 def test_folded_stacks_have_functions_and_no_command_line() -> None:

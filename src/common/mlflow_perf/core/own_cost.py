@@ -22,6 +22,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 _began: dict[int, float] = {}
 """Native id of a thread that works for us now → its CPU time when it began to."""
 
+own_children: set[int] = set()
+"""Processes that this one has forked to help it: they are not the job's."""
+
 _ended_sec = 0.0
 _caused_switches = 0
 _guard = RLock()

@@ -109,7 +109,10 @@ def _read_task(row: Row) -> Task | None:
         peak_mb=peak,
         disk_read_mb=row.size_mb("read_bytes"),
         disk_write_mb=row.size_mb("write_bytes"),
-        out_of_memory=killed and limit is not None and (not peak or peak >= _NEAR_LIMIT * limit),
+        # Without its exit code, or what it asked for, nobody knows.
+        out_of_memory=None
+        if not exit_code or (killed and limit is None)
+        else killed and (not peak or peak >= _NEAR_LIMIT * (limit or 0.0)),
         params={name: value for name, value in params.items() if value is not None},
         tags={name: value for name, value in tags.items() if value},
     )

@@ -15,6 +15,8 @@ import signal
 from pathlib import Path
 from typing import NoReturn
 
+from mlflow_perf.core.own_cost import own_children
+
 _NAME = b"signal-witness"  # without ours: `pkill mlflow-perf` must not reach it
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _MOST = 400  # the kernel writes an answer of 4,096 bytes at once
@@ -45,6 +47,7 @@ class SignalWitness:
             self.pid = os.fork()
             if self.pid == 0:
                 _testify(parent, asked, answer)
+            own_children.add(self.pid)
             os.close(asked)
             os.close(answer)
             self._ends = [ask, answers]

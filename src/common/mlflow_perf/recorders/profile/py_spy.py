@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlflow_perf.core.own_cost import own_children
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import DocumentError, SettingError
 from mlflow_perf.model.samples import CHILD_PROCESSES, MAIN_THREAD, OTHER_THREADS, Function, Sample
@@ -143,19 +144,19 @@ class PySpyEngine(BesideEngine):
     def _read(self, beside: Beside, ended: float) -> None:
         windows: dict[int, StackWindow] = {}
         computing, every = (_read_pieces(beside, name, ended) for name in _PASSES)
-        us = os.getpid()
+        main = os.getpid()
+        ours = {main, *own_children} if self._is_command else set()
         steps = _weigh_samples(every)
-        main = us
         if self._is_command:
-            # The first process that is not this one is the command.
-            others = ({one.pid for one in piece.stacks} - {us} for piece in every)
-            main = next((min(pids) for pids in others if pids), us)
+            # The first process that is not ours is the command.
+            others = ({one.pid for one in piece.stacks} - ours for piece in every)
+            main = next((min(pids) for pids in others if pids), main)
         found = []
         totals: dict[tuple[int, Sample], list[float]] = {}
         for place, pieces in enumerate((every, computing)):
             for piece, step_of in zip(pieces, steps, strict=False):
                 for one in piece.stacks:
-                    if one.thread in self._ours or (self._is_command and one.pid == us):
+                    if one.thread in self._ours or one.pid in ours:
                         continue
                     root = MAIN_THREAD if one.pid == one.thread == main else OTHER_THREADS
                     line = one.functions[-1].line if one.functions else 0
