@@ -32,7 +32,7 @@ _brought_bytes = 0
 _bringing: dict[int, int] = {}
 """Native id of a thread that adds memory for us now → its page faults at the last look."""
 _before: tuple[int, int, float] = (0, 0, 0.0)
-"""Memory and page faults of this process, and CPU time of the job in it, at the last look."""
+"""Memory of this process at the last look; its page faults, and the job's CPU time, before that."""
 _looked = -math.inf
 _threads_before: frozenset[threading.Thread] = frozenset()
 _brought_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -72,7 +72,8 @@ def bring() -> Iterator[None]:
         with _guard:
             is_first = not _bringing
             if is_first:
-                _before = own_memory_bytes(), _read_faults(), time.process_time() - own_cpu_sec()
+                faults, worked_sec = _read_work()
+                _before = own_memory_bytes(), faults, worked_sec
                 _threads_before = frozenset(_list_threads())
             else:
                 _add_growth()
@@ -124,26 +125,37 @@ def _read_faults(of: str = "") -> int:
         return 0
 
 
+def _read_work() -> tuple[int, float]:
+    """Return the page faults of this process, and the CPU time of the job in it."""
+    return _read_faults(), time.process_time() - own_cpu_sec()
+
+
 def _add_growth() -> None:
     """Count our part of the memory that was added since the last look.
 
     A new page is of the thread whose fault added it. A huge page of the job's is one fault, too: so
     ours is at most what our faults can have added, where others had any. What is given back is the
     job's, if it has worked.
+
+    The job goes on while its memory is read. So its work counts from before one reading until after
+    the next: what it gives back meanwhile is in one of the two.
     """
     global _brought_bytes, _before, _looked  # noqa: PLW0603 - one account for the process
     with _guard:
-        memory, faults, jobs_sec = _before
-        _before = own_memory_bytes(), _read_faults(), time.process_time() - own_cpu_sec()
+        memory, faults, worked_sec = _before
+        begin = _read_work()
+        _before = own_memory_bytes(), *begin
+        end = _read_work()
         _looked = read_monotonic()
         ours = 0
         for number, before in _bringing.items():
             _bringing[number] = max(before, _read_faults(f"task/{number}/"))
             ours += _bringing[number] - before
-        theirs = max(0, _before[1] - faults - ours)
+        theirs = max(0, end[0] - faults - ours)
         growth = float(_before[0] - memory)
         if growth < 0:
-            growth = 0.0 if _before[2] - jobs_sec > _WORKED_SEC else growth
+            if end[1] - worked_sec > _WORKED_SEC:
+                growth = float(ours * _PAGE_BYTES)
         elif theirs:
             most = _PAGES_PER_FAULT * ours * _PAGE_BYTES
             growth = min(growth * ours / (ours + theirs), most)
