@@ -9,6 +9,7 @@ import pytest
 from mlflow_perf.analysis.finding_texts import (
     SENTENCES,
     Facts,
+    describe_balanced,
     describe_saturated,
     describe_serial,
 )
@@ -83,6 +84,14 @@ def test_a_full_node_may_be_why_threads_take_turns() -> None:
     text, do = describe_serial(Facts(usage, [span], {}, MemoryTrend()))
     assert "as Python's threads do under its lock (GIL), or as all threads do where others" in text
     assert "if it is the lock" in do
+
+
+def test_nothing_is_said_of_peaks_that_a_record_does_not_tell() -> None:
+    """Nextflow's trace has the mean of the CPUs, and no limit of the memory if none was asked."""
+    usage = Usage({"cpu_limit_cores": 2.0, "job_cpu_avg_cores": 1.5, "job_max_mem_mb": 1536.0})
+    facts = Facts(usage, [], {}, MemoryTrend())
+    assert describe_serial(facts)[0] == "The job used 1.5 of 2 CPUs on average"
+    assert "memory" not in describe_balanced(facts)[0]
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,9 @@ class Facts:
 
 def describe_serial(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
+    if usage.used_cores > SERIAL_PEAK and "job_max_cpu_cores" not in usage:
+        # Another system's record has the mean alone.
+        return f"The job used {facts.used} on average", "run more of it in parallel"
     kept = "kept one CPU busy" if usage.used_cores >= _ONE_BUSY else "computed on one CPU at a time"
     text = f"The job {kept} ({facts.used})"
     do = "run it in parallel"
@@ -233,7 +236,9 @@ def describe_idle(facts: Facts) -> tuple[str, str]:
 
 def describe_balanced(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
-    parts = [f"CPUs {facts.busy}", f"memory peak {usage.mem_pct:.0f}%"]
+    parts = [f"CPUs {facts.busy}"]
+    if usage.knows_own_memory or "max_t_mem_percent" in usage:
+        parts.append(f"memory peak {usage.mem_pct:.0f}%")
     if "gpu_avg_utilization_pct" in usage:
         parts.append(f"GPUs {usage['gpu_avg_utilization_pct']:.0f}% busy")
     if "io_stall_pct" in usage:
