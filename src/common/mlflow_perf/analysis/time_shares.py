@@ -22,6 +22,7 @@ from mlflow_perf.analysis.usage import (
 from mlflow_perf.model.document import NodeDocument
 
 _MOST_SPANS = 100
+_LEAST_CORES = 0.001  # less is no share of a CPU: a foreign document's mistake
 _RATES = {
     "job_cpu_sec": "used",
     "cpu_stall_sec": "cpu_stall",
@@ -217,7 +218,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
             io_names = ("job_io_read_mb", "job_io_write_mb")
         waits, runs = rate("job_run_delay_sec"), rate("job_ran_sec")
         figures["io_stall"] = max(figures["io_stall"], rate("cpu_iowait_sec"))
-        cores = row.get("cpu_limit_cores") or whole.cores
+        cores = whole.cores if (n := row.get("cpu_limit_cores") or 0.0) < _LEAST_CORES else n
         affinity, quota = row.get("job_affinity_cpus", 0.0), row.get("job_quota_cores", 0.0)
         is_pinned = is_held_by_affinity(figures["used"], affinity, cores)
         at_quota = is_held_by_quota(figures["used"], quota, cores)
