@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from mlflow_perf.core import background_call
 from mlflow_perf.core.background_call import BackgroundCall, undisturbed
 
 
@@ -96,3 +97,13 @@ def test_a_call_that_was_waited_for_in_vain_is_not_done(ring: Callable[[], None]
     assert not calling.done_within(0.05)
     over.set()
     assert calling.result(60) == "answer"
+
+
+def test_a_thread_that_ends_before_its_call_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A job may replace a built-in function by one that raises."""
+    monkeypatch.setattr(background_call, "_PATIENCE_SEC", 0.1)
+    monkeypatch.setattr(BackgroundCall, "work", lambda _self: None)
+    with pytest.raises(TimeoutError):
+        undisturbed(lambda: None)

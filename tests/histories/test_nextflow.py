@@ -44,6 +44,14 @@ def test_a_trace_with_units(tmp_path: Path) -> None:
     assert (sort.status, sort.peak_mb, "job_max_mem_mb" in sort.metrics) == ("FAILED", None, False)
 
 
+def test_a_kill_for_lack_of_memory_may_be_unknown(tmp_path: Path) -> None:
+    """The default columns have no `memory`: 137 alone may be any SIGKILL."""
+    path = tmp_path / "trace.txt"
+    path.write_text(READABLE.replace("FAILED\t1\t", "FAILED\t137\t"))
+    ((align, sort),) = (workflow.tasks for workflow in read_histories([path]))
+    assert (align.out_of_memory, sort.out_of_memory) == (False, None)
+
+
 def test_a_cached_task_is_no_run(tmp_path: Path) -> None:
     """A resumed execution takes its result, and lists its figures of the execution before."""
     path = tmp_path / "trace.txt"
