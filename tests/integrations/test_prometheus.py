@@ -9,13 +9,14 @@ import socket
 import subprocess
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.integrations.prometheus import ScrapeReader, fetch, scrape_readers
+from mlflow_perf.integrations.prometheus import ScrapeReader, _fetch_families, fetch, scrape_readers
 from mlflow_perf.readers import Reader
 from mlflow_perf.recorders.transfers import summary_metrics
 from mlflow_perf.session import run_sources
@@ -215,6 +216,30 @@ def test_counts_begin_with_the_answer_that_the_block_waits_for() -> None:
     unread = ScrapeReader("http://127.0.0.1:1/metrics", interval=FAST, fetch=ask)
     unread.close()
     assert unread.summary_metrics() == {}
+
+
+def test_large_answer_is_never_held_whole(serve: Serve) -> None:
+    """What reading takes is the job's memory: with 50,000 series it was 50 MB."""
+    series = "".join(f'c_total{{i="{i}"}} {i}\n' for i in range(20_000))
+    head = "# HELP c_total Of c.\n# TYPE c_total counter\n# a comment\n"
+    body = f"{head}{series}# TYPE g gauge\ng 4\n"
+    reader = ScrapeReader(serve(_text(body)), max_series=19_000)
+    tracemalloc.start()
+    sizes = []
+    for family in _fetch_families(reader._url):
+        sizes.append(len(family.samples))
+        assert not family.samples or family.type in ("counter", "gauge")
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 6 * len(body)
+    assert max(sizes) == 1000
+    assert sum(sizes) == 20_001
+    reader.begin()
+    _until(lambda: reader._answered)
+    reader.close()
+    figures = reader.summary_metrics()
+    assert len(figures) == 19_000
+    assert figures["scrape/c.i_18999/total"] == 0
 
 
 def test_endpoint_that_never_comes(caplog: pytest.LogCaptureFixture) -> None:

@@ -34,7 +34,7 @@ def _first_answer(url: str) -> str:
     deadline = time.monotonic() + 60
     while True:
         try:
-            return fetch(url)[0]
+            return fetch(url)[0].decode()
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -160,14 +160,14 @@ class Scraped:
         self._match = tuple(match)
         self._max_series = max_series
         self._prefix = prefix
-        self._keys: dict[tuple[str, tuple[tuple[str, str], ...]], str | None] = {}
+        self._keys: dict[tuple[str, _Labels], str] = {}
         self._kept: dict[str, Growth | Level | Histogram] = {}
         # By labels: one of several engines may be restarted, or go away, on its own.
         self._nixl: dict[str, dict[_Labels, Histogram]] = {
             name: {} for name in (*_NIXL_FIGURES, *_NIXL_COUNTS)
         }
         self._failed_is_sum = False
-        self._left_out = 0
+        self._is_full = False
 
     def update(self, families: Iterable[Metric], *, first: bool) -> dict[str, float]:
         """Take one answer.
@@ -182,7 +182,6 @@ class Scraped:
             their growth.
         """
         present: dict[str, float] = {}
-        left_out = self._left_out
         for family in families:
             name = family.name.removesuffix("_total")
             if name in self._nixl:
@@ -193,12 +192,6 @@ class Scraped:
                     key = self._key(name, labels, series)
                     if key is not None:
                         present |= self._update_series(key, family.type, parts, first=first)
-        if self._left_out and not left_out:
-            _logger.warning(
-                "An endpoint has more than %d series: the others, such as those of %s, are left "
-                "out. Choose with patterns: http://…/metrics#vllm:*,process_*",
-                self._max_series, next(n for (n, _), key in self._keys.items() if key is None),
-            )  # fmt: skip
         return present
 
     def summary_metrics(self) -> dict[str, float]:
@@ -268,10 +261,14 @@ class Scraped:
         place = name, labels
         if place in self._keys:
             return self._keys[place]
-        if len(self._kept) + 1 > self._max_series or len(self._keys) > 50 * self._max_series:
-            self._left_out += 1
-            if len(self._keys) <= 50 * self._max_series:
-                self._keys[place] = None
+        if len(self._keys) >= self._max_series:
+            if not self._is_full:
+                self._is_full = True
+                _logger.warning(
+                    "An endpoint has more than %d series: the others, such as those of %s, are "
+                    "left out. Choose with patterns: http://…/metrics#vllm:*,process_*",
+                    self._max_series, name,
+                )  # fmt: skip
             return None
         # Labels that all series of a metric share do not distinguish them.
         telling = [part for part in labels if not all(part in other for other in family)]

@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http.client import HTTPException
 from typing import Any
 
@@ -29,6 +29,7 @@ from mlflow_perf.records import Column
 _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
 _MAX_BYTES = 8 * 2**20
 _CHUNK = 64 * 2**10
+_MAX_SAMPLES = 1000
 _TIMEOUT_SEC = 2.0
 _MAX_MESSAGE = 300
 # Reading may take this share of one core: an endpoint with a huge answer is read less often.
@@ -139,12 +140,13 @@ class ScrapeReader:
 
     def _scrape(self) -> None:
         try:
-            families = list(self._fetch(self._url))
+            present: dict[str, float] = {}
             # Metrics of the first answer were there before the job, unless the endpoint was away.
             first = not self._answered and not self._was_away
-            with self._lock:
-                self._present = self._scraped.update(families, first=first)
-            self._answered = True
+            for family in self._fetch(self._url):
+                with self._lock:
+                    present |= self._scraped.update([family], first=first)
+            self._present, self._answered = present, True
         # The edge of a source: whatever an endpoint does, the job and the other sources go on.
         except Exception as error:  # noqa: BLE001
             self._present = {}
@@ -199,17 +201,48 @@ def _redact(url: str) -> str:
 
 
 def _fetch_families(url: str) -> Iterable[Metric]:
-    content, kind = fetch(url)
+    """Parse an answer family by family: whatever is built at once is the job's memory."""
+    body, kind = fetch(url)
     is_text = not kind.startswith("application/openmetrics-text")
-    parser = prometheus_client.parser if is_text else prometheus_client.openmetrics.parser
-    families: Iterable[Metric] = parser.text_string_to_metric_families(content)
+    parser: Any = prometheus_client.parser if is_text else prometheus_client.openmetrics.parser
+    lines = _read_lines(body)
+    families: Iterable[Metric] = parser.text_fd_to_metric_families(
+        _cut_large(lines) if is_text else lines
+    )
     return families
+
+
+def _read_lines(body: bytearray) -> Iterator[str]:
+    begin = 0
+    while begin < len(body):
+        end = body.find(b"\n", begin) + 1 or len(body)
+        yield body[begin:end].decode("utf-8", "replace")
+        begin = end
+
+
+def _cut_large(lines: Iterable[str]) -> Iterator[str]:
+    """Begin a family of many samples anew: the parser holds a family whole, at 1 kB a sample.
+
+    Those whose series are added up stay whole.
+    """
+    name, head, count = "", list[str](), 0
+    for line in lines:
+        yield line
+        parts = line.split(None, 3)
+        if len(parts) > 2 and parts[0] == "#" and parts[1] in ("HELP", "TYPE"):
+            if parts[2] != name:
+                name, head, count = parts[2], [], 0
+            head.append(line)
+        elif not name.startswith("vllm:nixl_"):
+            count += 1
+            if count % _MAX_SAMPLES == 0:
+                yield from ("# TYPE _ untyped\n", *head)
 
 
 def fetch(
     url: str, *, timeout_sec: float = _TIMEOUT_SEC, max_bytes: int = _MAX_BYTES
-) -> tuple[str, str]:
-    """Return the text of an endpoint's answer, and its content type.
+) -> tuple[bytearray, str]:
+    """Return an endpoint's answer, and its content type.
 
     Args:
         url: Address.
@@ -222,16 +255,16 @@ def fetch(
     """
     deadline = time.monotonic() + timeout_sec
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT})  # noqa: S310 - checked
-    parts: list[bytes] = []
+    body = bytearray()
     try:
         with _opener.open(request, timeout=timeout_sec) as answer:
             while part := answer.read1(_CHUNK):
-                parts.append(part)
-                if sum(map(len, parts)) > max_bytes:
+                body += part
+                if len(body) > max_bytes:
                     raise OSError(f"It answers with more than {max_bytes} bytes.")
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"It has not answered in full within {timeout_sec:g} s.")
-            return b"".join(parts).decode("utf-8", "replace"), answer.headers.get_content_type()
+            return body, answer.headers.get_content_type()
     except urllib.error.HTTPError as error:
         target = error.headers.get("Location")
         if target is None or not 300 <= error.code < 400:
