@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +15,14 @@ from mlflow_perf.analysis.workflow_steps import Step, StepNode
 
 def step(
     name: str, begin: float, length: float, *, own_sec: float, busy_sec: float, cores: float = 2.0,
-    host: str = "one",
+    host: str = "one", traffic: Mapping[str, float] = MappingProxyType({}),
 ) -> Step:  # fmt: skip
     """Return a step of one node that held `cores` CPUs."""
     held = cores * length
     summary = {
         "cpu_limit_cores": cores, "job_cpu_hours": own_sec / 3600, "node_cpu_hours": held / 3600,
         "node_used_cpu_hours": busy_sec / 3600, "node_unused_cpu_hours": (held - busy_sec) / 3600,
+        **traffic,
     }  # fmt: skip
     return Step(name, begin, length, nodes=(StepNode(0, begin, length, summary, host, 2.0),))
 
@@ -71,6 +75,30 @@ def test_steps_that_own_different_cpus_hold_them_all() -> None:
     charged = charge_shared_nodes(steps)
     assert seconds(charged, "node_cpu_hours") == pytest.approx(40.0)
     assert seconds(charged, "node_unused_cpu_hours") == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "seen", "charges"),
+    [
+        ([(100.0, 20.0), (100.0, 20.0)], [120.0, 120.0], [60.0, 60.0]),
+        ([(100.0, 10.0), (105.0, 10.0)], [100.0, 100.0], [75.0, 75.0]),  # 5 s alone, 5 s shared
+        ([(100.0, 10.0), (105.0, 10.0)], [100.0, 0.0], [100.0, 0.0]),  # all in its 5 s alone
+        ([(100.0, 10.0), (105.0, 0.0)], [100.0, 0.0], [100.0, 0.0]),
+        ([(100.0, 10.0), (100.0, 10.0)], [0.0, 0.0], [0.0, 0.0]),
+    ],
+)
+def test_traffic_of_a_machine_is_that_of_its_disks_once(
+    times: list[tuple[float, float]], seen: list[float], charges: list[float]
+) -> None:
+    """As of steps one after the other, it is what the disks moved, not the steps' processes."""
+    key = "total_disk_io_write_mb"
+    steps = [
+        step(str(n), begin, length, own_sec=1.0, busy_sec=2.0, traffic={key: traffic})
+        for n, ((begin, length), traffic) in enumerate(zip(times, seen, strict=True))
+    ]
+    charged = charge_shared_nodes(steps)
+    assert [s.total(key) for s in charged] == pytest.approx(charges)
+    assert [s.figures[f"run_{key}"] for s in charged] == pytest.approx(charges)
 
 
 @given(

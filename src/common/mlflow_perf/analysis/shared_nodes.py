@@ -8,14 +8,14 @@ node would be held twice and its work be done twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, hold_host, list_apart
 from mlflow_perf.model.metrics import RUN_METRICS
 
 _HOUR_SEC = 3600.0
-_OWN_IO = {"total_disk_io_read_mb": "job_io_read_mb", "total_disk_io_write_mb": "job_io_write_mb"}
+_TRAFFIC = ("total_disk_io_read_mb", "total_disk_io_write_mb")
 _PRICES = ("node_cost", "node_unused_cost")
 _CHANGED = (
     "run_cpu_hours", "run_unused_cpu_hours", "run_cpu_avg_utilization_pct", "run_cost",
@@ -69,6 +69,8 @@ def _charge(group: Sequence[_Stay]) -> dict[tuple[str, int], dict[str, float]]:
     rest = max(0.0, held_hours - sum(node.used_cpu_hours for _, node in group))
     unused = max(0.0, rest - _find_others_share(group) * held_hours)
     alone = {place: node.cores * node.duration_sec / _HOUR_SEC for place, node in group}
+    time_shares = _find_time_shares(group)
+    scales = {key: _find_scale(group, time_shares, key) for key in _TRAFFIC}
     whole = sum(alone.values())
     charged = {}
     for place, node in group:
@@ -77,7 +79,8 @@ def _charge(group: Sequence[_Stay]) -> dict[tuple[str, int], dict[str, float]]:
         held = node.used_cpu_hours + rest * part
         summary.update(node_cpu_hours=held, node_used_cpu_hours=held - unused * part,
                        node_unused_cpu_hours=unused * part)  # fmt: skip
-        summary.update({k: summary[own] for k, own in _OWN_IO.items() if own in summary})
+        summary.update({key: summary[key] * time_shares[place] * scale
+                        for key, scale in scales.items() if key in summary})  # fmt: skip
         scale = held / alone[place] if alone[place] > 0 else 1.0
         summary.update({k: summary[k] * scale for k in _PRICES if k in summary})
         charged[place] = summary
@@ -90,23 +93,58 @@ def _find_others_share(group: Sequence[_Stay]) -> float:
     A report does not tell who else was busy on its node, so what the other stays used at the time,
     at their mean rates, is taken off.
     """
-    changes = sorted(
-        (moment, sign * node.used_cpu_hours / node.duration_sec)
-        for _, node in group
-        if node.duration_sec > 0
-        for moment, sign in ((node.started, 1.0), (node.ended, -1.0))
-    )
-    used_until, used, rate, last = {}, 0.0, 0.0, -math.inf
-    for moment, change in changes:
-        used += rate * (moment - last) if rate else 0.0
-        used_until[moment] = used
-        rate, last = rate + change, moment
+    used_until = _integrate(
+        ((node.started, node.ended, node.used_cpu_hours / node.duration_sec)
+         for _, node in group if node.duration_sec > 0), lambda rate: rate
+    )  # fmt: skip
     others = held = 0.0
     for _, node in group:
         own = used_until.get(node.ended, 0.0) - used_until.get(node.started, 0.0)
         others += max(0.0, node.summary.get("node_used_cpu_hours", own) - own)
         held += node.summary.get("node_cpu_hours", 0.0)
     return min(1.0, others / held) if held > 0 else 0.0
+
+
+def _find_time_shares(group: Sequence[_Stay]) -> dict[tuple[str, int], float]:
+    """Return which share of its time each stay has, where those of a moment have it evenly."""
+    until = _integrate(
+        ((node.started, node.ended, 1.0) for _, node in group), lambda count: 1.0 / round(count)
+    )
+    return {
+        place: (until[node.ended] - until[node.started]) / node.duration_sec
+        if node.duration_sec > 0 else 0.0
+        for place, node in group
+    }  # fmt: skip
+
+
+def _find_scale(
+    group: Sequence[_Stay], time_shares: Mapping[tuple[str, int], float], key: str
+) -> float:
+    """Return what the charges of a traffic need so as not to be less than what one stay saw."""
+    seen = [(node.summary.get(key, 0.0), time_shares[place]) for place, node in group]
+    charged = sum(traffic * share for traffic, share in seen)
+    return max(1.0, max(traffic for traffic, _ in seen) / charged) if charged > 0 else 1.0
+
+
+def _integrate(
+    spans: Iterable[tuple[float, float, float]], of: Callable[[float], float]
+) -> dict[float, float]:
+    """Return, at each begin and end, the integral over time until then of a function of a sum.
+
+    Args:
+        spans: Begin, end and value of each; the sum is that of the values at a moment.
+        of: The function; it is not called while there is no span.
+    """
+    changes = sorted(
+        change for begin, end, value in spans for change in ((begin, 1, value), (end, -1, -value))
+    )
+    until: dict[float, float] = {}
+    integral, count, total, last = 0.0, 0, 0.0, 0.0
+    for moment, one, value in changes:
+        integral += of(total) * (moment - last) if count else 0.0
+        until[moment] = integral
+        count, total, last = count + one, total + value, moment
+    return until
 
 
 def _with_charges(step: Step, charged: Mapping[tuple[str, int], Mapping[str, float]]) -> Step:
