@@ -121,6 +121,23 @@ def test_a_folder_of_another_user_is_refused(
     assert "belongs to another user" in caplog.text
 
 
+def test_a_rank_waits_for_the_run_of_the_one_that_samples(
+    waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes a little later, and has no run at first; one that never comes is awaited once."""
+    monkeypatch.setattr(spool_folder, "_patience_sec", 1.0)
+    other = _folder(1)
+    said = [None, None, "", "", "abc"]
+    monkeypatch.setattr(other, "read_run", lambda: said.pop(0))
+    assert other.await_run(5.0) == "abc"
+    assert (said, len(waits)) == ([], 4)
+    for run_id, longest_sec in (("", 5.0), (None, 1.0), (None, 0.0), ("", 5.0)):
+        waits.clear()
+        monkeypatch.setattr(other, "read_run", lambda run_id=run_id: run_id)
+        assert other.await_run(5.0) is None
+        assert sum(waits) == pytest.approx(longest_sec, abs=0.03)
+
+
 def test_a_long_job_does_not_wait_for_ranks_that_never_started(waits: list[float]) -> None:
     """Where only the first rank of a node reports, the end of a longer job takes no time."""
     alone = _folder(0, ranks=8)

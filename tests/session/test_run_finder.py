@@ -51,23 +51,15 @@ def test_a_server_that_does_not_answer_holds_a_start_up_for_its_time_only(
     assert not finder.is_hanging
 
 
-def test_a_rank_waits_for_the_run_of_the_one_that_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes a little later, and has no run at first; one that never comes is awaited once."""
+def test_a_rank_that_samples_nothing_takes_the_run_of_the_one_that_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for it as long as a start may take, and asks no server."""
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
-    monkeypatch.setattr(run_finder, "_patience_sec", [60.0])
     node = replace(detect({}), local_rank=1, world_size=2)
-    said = [None, None, "", "", "abc"]
     run = RunHandle("http://127.0.0.1:9", run_name="train")
-    RunFinder(run, node, start_timeout_sec=60.0, read_shared=lambda: said.pop(0)).find()
-    assert (run.run_id, said) == ("abc", [])
-    monkeypatch.setattr(run_finder, "_patience_sec", [0.1])
-    asked: list[None] = []
-    for _ in range(2):
-        before = len(asked)
-        run = RunHandle("http://127.0.0.1:9", run_name="train")
-        RunFinder(run, node, start_timeout_sec=60.0, read_shared=lambda: asked.append(None)).find()
-        assert run.run_id is None
-    assert (before > 1, len(asked) - before) == (True, 1)
+    RunFinder(run, node, start_timeout_sec=7.0, await_shared=lambda sec: f"run {sec}").find()
+    assert run.run_id == "run 7.0"
 
 
 @pytest.mark.parametrize(

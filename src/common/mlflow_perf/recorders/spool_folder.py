@@ -42,6 +42,9 @@ _AFTER_FAILURE_SEC = 2.0
 _START_FACTOR = 3.0
 _MAX_START_SEC = 30.0
 
+_patience_sec = 1.0
+"""How long to wait for the rank that samples here to begin."""
+
 _WORDLESS = "a rank was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 
 _log = get_logger(__name__)
@@ -127,6 +130,25 @@ class SpoolFolder:
                 os.kill(int(pid), 0)
                 return run_id
         return None
+
+    def await_run(self, timeout_sec: float) -> str | None:
+        """Wait for the run of the rank that samples here; return None if it has none in time.
+
+        That rank may come a little later. Where it never does, no further block waits for it.
+
+        Args:
+            timeout_sec: Most seconds to wait for the run of a rank that has come.
+        """
+        global _patience_sec  # noqa: PLW0603 - one launch for the process
+        began = time.monotonic()
+        while not (run_id := self.read_run()):
+            limit_sec = _patience_sec if run_id is None else timeout_sec
+            if time.monotonic() >= began + limit_sec:
+                break
+            time.sleep(_POLL_SEC)
+        if run_id is None:
+            _patience_sec = 0.0
+        return run_id or None
 
     def wait_for_others(self, timeout_sec: float, *, briefly: bool = False) -> None:
         """Wait until the other ranks on this node have ended their recordings or died.

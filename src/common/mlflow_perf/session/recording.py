@@ -83,7 +83,7 @@ class Recording:
             self.node,
             start_timeout_sec=settings.start_timeout,
             on_made=self._note_run,
-            read_shared=lambda: None if self._spool is None else self._spool.read_run(),
+            await_shared=lambda sec: None if self._spool is None else self._spool.await_run(sec),
         )
         self._state_folder = find_state_folder(settings.dir)
         self._scrapers = run_sources.open_scrapers(settings.scrape, settings.interval)

@@ -47,8 +47,9 @@ from mlflow_perf.tracking.run_handle import RunHandle
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-_POLL_SEC, _LOOK_SEC, _MAX_TURNS = 0.5, 0.02, 20
-_LOCAL_START_SEC, _patience_sec = 60.0, [1.0]
+_POLL_SEC = 0.5
+_MAX_TURNS = 20
+_LOCAL_START_SEC = 60.0
 
 _log = get_logger(__name__)
 
@@ -133,8 +134,8 @@ class RunFinder:
         node: This node. All nodes of a job share the run that the first node creates.
         start_timeout_sec: Most seconds that the start waits for a new run.
         on_made: Called when the run or its store is known, in the thread that found it.
-        read_shared: Returns the run of the rank that samples on this node: None where there is no
-            such rank, empty where it has no run yet.
+        await_shared: Waits for the run of the rank that samples on this node, for at most so many
+            seconds; None if it has none by then.
     """
 
     def __init__(
@@ -144,14 +145,14 @@ class RunFinder:
         *,
         start_timeout_sec: float,
         on_made: Callable[[], object] = lambda: None,
-        read_shared: Callable[[], str | None] = lambda: None,
+        await_shared: Callable[[float], str | None] = lambda _: None,
     ) -> None:
         self._run = run
         self._claim = run.claim()
         self._node = node
         self._start_timeout_sec, self._began = start_timeout_sec, time.monotonic()
         self._on_made = on_made
-        self._read_shared = read_shared
+        self._await_shared = await_shared
         self._is_postponed = self._is_settling = self._is_over = False
         self._pending: MlflowCall[None] | None = None
         self.page_probe: BackgroundCall[Any] | None = None
@@ -175,7 +176,7 @@ class RunFinder:
             self._probe_page()
             return
         if not self._node.samples:
-            self._follow_sampler()
+            run.run_id = self._await_shared(self._start_timeout_sec)  # this rank sends nothing
             return
         run.experiment_id, run.experiment_name = read_chosen_experiment()
         if wait and is_refused(run.tracking_uri):
@@ -224,18 +225,6 @@ class RunFinder:
         _log.warning(
             "The %s %s %s; the job starts without its run.", kind, redact_password(uri), how
         )
-
-    def _follow_sampler(self) -> None:
-        """Take the run of the rank that samples on this node; this rank sends nothing itself."""
-        began = time.monotonic()
-        while not (run_id := self._read_shared()):
-            # It may come a little later. Where it never does, no further block waits for it.
-            limit_sec = _patience_sec[0] if run_id is None else self._start_timeout_sec
-            if time.monotonic() >= began + limit_sec:
-                break
-            time.sleep(_LOOK_SEC)
-        _patience_sec[0] *= run_id is not None
-        self._run.run_id = run_id or None
 
     def _probe_page(self) -> None:
         """Check in the background whether the server has the page, so that exiting need not."""
