@@ -67,6 +67,19 @@ def test_only_children_with_figures_are_steps(
     assert side.name_step("prepare") == "prepare of flow"
 
 
+def test_steps_that_cannot_be_read_are_warned_of(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may read only some of a workflow's experiments learns that others exist."""
+    found = [make_run({"a": 1.0}, component="prepare")]
+    monkeypatch.setattr("mlflow_perf.analysis.step_runs.find_children", lambda run, **_: found)
+    load_step_runs([PerfRun("flow", run_id="f", tags={"mlflow_perf.step_count": "1"})])
+    assert caplog.messages == []
+    load_step_runs([PerfRun("flow", run_id="f", tags={"mlflow_perf.step_count": "3"})])
+    (said,) = caplog.messages
+    assert said.startswith("flow: 2 of 3 steps cannot be read: deleted, or in an experiment that")
+
+
 def test_a_measured_parent_is_no_step_of_its_workflow(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -405,6 +405,10 @@ def test_a_kept_report_is_named_and_renews_the_workflow_when_it_comes(
     client.delete_run(str(sent[0].run_id))
     shown = subprocess.check_output([*GROUP[:-1], "show", parent], text=True)
     assert "1 of 2 steps cannot be read" in " ".join(shown.split())
+    for words in (["explain"], ["advise"], ["compare", parent], ["download"]):
+        command = [*GROUP[:-1], *words, parent]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert "1 of 2 steps cannot be read" in done.stderr, words
 
 
 SLOW = """

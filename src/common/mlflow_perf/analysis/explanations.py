@@ -13,7 +13,7 @@ from mlflow_perf.analysis.findings import Finding, NodeJudge, findings_of
 from mlflow_perf.analysis.markdown import escape, escape_sentence, format_code
 from mlflow_perf.analysis.metric_text import format_row
 from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
-from mlflow_perf.analysis.step_runs import collect_steps
+from mlflow_perf.analysis.step_runs import collect_steps, find_steps
 from mlflow_perf.core.format import cut_text, format_change, format_count
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
@@ -23,7 +23,7 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.profile import format_share, list_functions, name_function
 from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import find_children, get_run
+from mlflow_perf.tracking.search import get_run
 
 TOKENS_MAX = 2000
 """The longest explanation. Tokens are counted so that no tokenizer in use finds more."""
@@ -191,7 +191,7 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     judge = NodeJudge()
     run = get_run(source, judge.visit)
     judges = defaultdict(NodeJudge, {run.run_id: judge})
-    children = find_children(run, documents=True, visits=lambda run_id: judges[run_id].visit)
+    children = find_steps(run, documents=True, visits=lambda run_id: judges[run_id].visit)
     side = collect_steps(run, children, with_silent=True)
     nodes: list[tuple[str, NodeDocument]] = []
     findings: list[Finding] = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from mlflow_perf.core.format import format_count, join_some
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -22,6 +23,8 @@ request."""
 # Prefixes of the node's facts that describe its hardware; the other facts say where it was.
 _HARDWARE_FACTS = ("cpu_", "mem_total", "gpu_name", "gpu_count", "arch", "machine_type")
 _LIMITS = ("cpu_limit_cores", "mem_limit_mb")
+
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,32 @@ def load_step_runs(
         run = ref if isinstance(ref, PerfRun) else next(loaded)
         children: Sequence[PerfRun] = ()
         if len(refs) <= _LOOK_FOR_CHILDREN_MAX or not run.has_figures:
-            children = find_children(run, documents=documents, visits=visits)
+            children = find_steps(run, documents=documents, visits=visits)
         found.append(collect_steps(run, children, with_parent=with_parent))
     return found
+
+
+def find_steps(
+    run: PerfRun, *, documents: bool | None = None, visits: Visits | None = None
+) -> list[PerfRun]:
+    """Return the children of a run, and warn where some of its steps cannot be read.
+
+    The arguments are those of `tracking.search.find_children`.
+    """
+    children = find_children(run, documents=documents, visits=visits)
+    for sentence in explain_unread(run, len(children)):
+        _log.warning("%s: %s", run.label, sentence)
+    return children
+
+
+def explain_unread(parent: PerfRun, read: int) -> list[str]:
+    """Return a sentence on the steps that are in the parent's report and were not read."""
+    unread = parent.count_unread_steps(read)
+    if not unread:
+        return []
+    where = "deleted, or in an experiment that you may not read"
+    rest = "The figures are those of the other steps."
+    return [f"{unread} of {read + unread} steps cannot be read: {where}. {rest}"]
 
 
 def collect_steps(

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mlflow_perf.analysis.shared_nodes import charge_shared_nodes
-from mlflow_perf.analysis.step_runs import name_steps
+from mlflow_perf.analysis.step_runs import explain_unread, name_steps
 from mlflow_perf.analysis.workflow_findings import list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, list_apart, sum_held_cpu_hours
 from mlflow_perf.core.hooks import hooks
@@ -110,7 +110,7 @@ def build_workflow(
         totals=totals,
         findings=(
             *_explain_failure(parent, marked),
-            *_explain_unread(parent, len(runs)),
+            *explain_unread(parent, len(runs)),
             *list_findings(marked, totals, unnoted=_list_unnoted(parent, found, before, notes)),
         ),
         status=parent.status or "",
@@ -137,16 +137,6 @@ def _explain_failure(parent: PerfRun, steps: Sequence[Step]) -> list[str]:
     cause = parent.tags.get(f"{TAG}cause")
     reason = f" ({cause})" if cause else ""
     return [f"The whole is {parent.status}{reason}, though none of these steps failed."]
-
-
-def _explain_unread(parent: PerfRun, read: int) -> list[str]:
-    """Return a sentence on the steps that are in the parent's report and were not read."""
-    unread = parent.count_unread_steps(read)
-    if not unread:
-        return []
-    where = "deleted, or in an experiment that you may not read"
-    rest = "The figures are those of the other steps."
-    return [f"{unread} of {read + unread} steps cannot be read: {where}. {rest}"]
 
 
 def _build_step(name: str, run: PerfRun, now: float) -> Step:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mlflow_perf.analysis.step_runs import name_steps
+from mlflow_perf.analysis.step_runs import find_steps, name_steps
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.json_io import to_json, write_text
@@ -17,7 +17,7 @@ from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.reports.speedscope import save_speedscope
 from mlflow_perf.tracking.load import read_documents, save_nodes
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import find_children, get_run
+from mlflow_perf.tracking.search import get_run
 
 _UNSAFE = re.compile(r"[^0-9A-Za-z._ -]")
 
@@ -50,7 +50,7 @@ def _write_documents(source: str, run: PerfRun, folder: Path) -> list[Path]:
     """Write the documents of a run, or of each step of a workflow; return their paths."""
     if run.document is not None:
         return [path for one in read_documents(source) for path in _save(one, folder)]
-    steps = find_children(run, documents=True)
+    steps = find_steps(run, documents=True)
     workflow = build_workflow(run, steps)
     files: list[Path] = []
     taken: set[str] = set()
