@@ -135,3 +135,13 @@ def test_no_line_of_ours_changes_the_exit_code_where_nothing_can_be_written(
     with Path("/dev/full" if place == "device" else tmp_path / "errors").open("w") as errors:
         command = [sys.executable, "-c", _SAYS_SOMETHING if place == "device" else code]
         assert subprocess.run(command, stderr=errors, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("stream", ["sys.stderr", "io.StringIO()", "None"])
+def test_a_closed_standard_error_gets_no_message(stream: str, tmp_path: Path) -> None:
+    """The line would stay in the stream's buffer, and the job would end with 120."""
+    code = f"import io, os, sys; os.close(2); sys.stderr = {stream}{_SAYS_SOMETHING}"
+    code = code.replace("not takes_text()", "takes_text() is (sys.stderr is not sys.__stderr__)")
+    variables = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, env=variables, cwd=tmp_path, check=False).returncode == 0

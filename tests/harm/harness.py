@@ -123,6 +123,8 @@ class Zygote:
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # The buffers of the standard streams are as a user's interpreter has them.
+            env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
         )
 
     def run(self, request: dict[str, Any]) -> int | None:
@@ -192,7 +194,8 @@ def run_job(
     variables = {**os.environ, **environ, "HARM_FOLDER": str(folder)}
     variables["HARM_STATE"] = str(folder / "state.json")
     variables.update({"HOME": str(folder), "MLFLOW_PERF_DIR": str(folder / "journals")})
-    del variables["MLFLOW_PERF_PROFILE"]  # as a user has it
+    for name in ("MLFLOW_PERF_PROFILE", "PYTHONUNBUFFERED"):  # as a user has it
+        variables.pop(name, None)
     autolog = "HARM_AUTOLOG" in os.environ
     if "mlflow.start_run(" in code:
         variables["HARM_OWN_RUNS"] = "1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import stat
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.originals import os
@@ -38,9 +38,16 @@ def takes_text() -> bool:
         if not (os.get_inheritable(_STDERR) and _has_room(_STDERR)):
             return False
         found = waiting.poll(_PATIENCE_MS)
-    except OSError:
-        return True
+    except OSError:  # the job has closed it
+        return not _is_standard_error(sys.stderr)
     return bool(found) and not found[0][1] & (select.POLLERR | select.POLLHUP)
+
+
+def _is_standard_error(stream: TextIO) -> bool:
+    try:
+        return stream.fileno() == _STDERR
+    except (OSError, ValueError, AttributeError):  # closed, no file, or None
+        return False
 
 
 def _has_room(handle: int) -> bool:
