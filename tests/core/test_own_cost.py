@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -92,6 +93,48 @@ def test_a_forked_child_begins_with_none() -> None:
         if pid == 0:
             os._exit(0 if not working_thread_ids() and own_cpu_sec() == 0.0 else 1)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+_FORKS = """
+import gc, os, sys
+from mlflow_perf.core import own_cost
+if {brings}:
+    with own_cost.bring():
+        own_cost.brought = [[number] for number in range(500_000)]
+if {freezes}:
+    gc.freeze()
+before = gc.get_freeze_count()
+
+class Held:
+    def __init__(self):
+        self.itself, self.file = self, open("text", "w")
+
+held = Held()
+gc.collect()
+if os.fork() == 0:
+    held.file.write("whole")
+    assert (gc.get_freeze_count() > before) is {frozen}
+    sys.exit(3)  # without a collection, the text would stay in the file's buffer
+code = os.waitstatus_to_exitcode(os.wait()[1])
+assert gc.get_freeze_count() == before
+held.file.detach()
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("brings", "freezes", "frozen"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+)
+def test_a_forked_child_does_not_copy_what_was_brought(
+    brings: bool, freezes: bool, frozen: bool, tmp_path: Path
+) -> None:
+    """A collection there would write to its pages; at the child's end all is collected."""
+    code = _FORKS.format(brings=brings, freezes=freezes, frozen=frozen)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
+    assert done.returncode == 3
+    if not freezes:
+        assert (tmp_path / "text").read_text(encoding="utf-8") == "whole"
 
 
 @alone

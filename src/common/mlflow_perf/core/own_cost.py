@@ -10,13 +10,14 @@ from contextlib import contextmanager
 
 from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.import_watch import ImportWatch
-from mlflow_perf.core.originals import open_file, os, time
+from mlflow_perf.core.originals import atexit, gc, open_file, os, time
 from mlflow_perf.core.threads import RLock, get_native_id
 
 _LEAST_SHIFT_SEC = 0.1  # between two looks at this thread's clock it hardly advances
 _WORKED_SEC = 1e-4
 _LOOK_SEC = 0.005
 _PAGES_PER_FAULT = 16  # at most, of a file; of other memory one
+_MUCH_BYTES = 16 * 2**20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 _began: dict[int, float] = {}
@@ -258,6 +259,11 @@ def _forget_in_child() -> None:
     _began.clear()
     _bringing.clear()
     _ended_sec, _guard = 0.0, RLock()
+    # A collection writes to each object that it visits, and so copies its page: 80 MB of MLflow's
+    # for each worker of a pool. The last collection, at the interpreter's end, visits all.
+    if _brought_bytes >= _MUCH_BYTES and not gc.get_freeze_count():
+        gc.freeze()
+        atexit.register(gc.unfreeze)
 
 
 if hasattr(os, "register_at_fork"):
