@@ -120,3 +120,7 @@ def test_a_report_that_replaces_another_one_says_anew_who_measured_it() -> None:
         "mlflow_perf.measured_by": "q"
     }
     assert choose_tags(Slot("other"), mine, stored) == {}
+    failed = {"mlflow_perf.cause": "exit code 2", "mlflow_perf.cut_off": "True", "mine": "kept"}
+    assert choose_tags(Slot(), mine, failed) == {
+        "mlflow_perf.cause": "", "mlflow_perf.cut_off": "", "a": "b"
+    }  # fmt: skip

@@ -95,7 +95,7 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
     wrapped = in_pipeline or f"{TAG}attempts" in run.tags
     documents = run.document.nodes if run.document is not None else {}
     found: list[PeakUsage] = []
-    if f"{TAG}elsewhere" in run.tags:
+    if run.tags.get(f"{TAG}elsewhere"):
         return found  # the figures are those of a launcher such as srun
     for index, summary in run.nodes.items():
         document = documents.get(index) or NodeDocument(summary=dict(summary))

@@ -30,6 +30,8 @@ BROKEN = ("FAILED", "KILLED")
 """The statuses of what did not end well."""
 WORST_FIRST = (*BROKEN, "RUNNING", "FINISHED")
 """Every status; of several, the first one here counts: what failed had the others killed."""
+CIRCUMSTANCES = ("cause", "cut_off", "elsewhere", "overlapping_runs")
+"""Names in a report's `extra`, and of tags of its run, that are there where they hold only."""
 _TIME_OF_RECORDS = re.compile(r"(ops|transfers)/.*_ms$")
 _ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}
 

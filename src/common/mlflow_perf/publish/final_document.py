@@ -10,7 +10,7 @@ from typing import Any
 from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.phases import find_phases
 from mlflow_perf.core.json_io import Columns
-from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.document import CIRCUMSTANCES, NodeDocument
 from mlflow_perf.model.profile_building import build_profile
 from mlflow_perf.recorders import transfers as transfer_stats
 from mlflow_perf.recorders.collect import collect_stacks
@@ -18,8 +18,7 @@ from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.steps import StepMetrics
 
 _LAST_SEC = 5.0
-_TAGGED = ("bottleneck", "advice", "cause", "cut_off", "elsewhere", "overlapping_runs",
-           "measured_by")  # fmt: skip
+_TAGGED = ("bottleneck", "advice", *CIRCUMSTANCES, "measured_by")
 
 CAUSE_TAG = "mlflow_perf.cause"
 """Tag of a run that says why its job ended early."""

@@ -18,9 +18,9 @@ from mlflow_perf.core.format import clean_folder_name, clean_metric_key
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.errors import DocumentError
-from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.model.document import CIRCUMSTANCES, NodeDocument, PerfDocument
 from mlflow_perf.tracking.load import fetch_file
-from mlflow_perf.tracking.perf_run import MEASURED_TAG
+from mlflow_perf.tracking.perf_run import TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -134,8 +134,9 @@ def choose_tags(slot: Slot, tags: Mapping[str, str], stored: Mapping[str, str]) 
     """
     if slot.component is not None:
         return {}
-    # Another run measured the report before, and not this one.
-    return {MEASURED_TAG: "", **tags} if stored.get(MEASURED_TAG) else dict(tags)
+    # They were true of the report before, and are not of this one.
+    outdated = (f"{TAG}{name}" for name in (*CIRCUMSTANCES, "measured_by"))
+    return {**{tag: "" for tag in outdated if stored.get(tag)}, **tags}
 
 
 def is_same_recording(one: NodeDocument, other: NodeDocument) -> bool:

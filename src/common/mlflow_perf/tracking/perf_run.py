@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow_perf.core.format import clean_metric_key, duration
 from mlflow_perf.core.json_io import from_json, read_number
 from mlflow_perf.core.uris import redact_param
-from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
+from mlflow_perf.model.document import CIRCUMSTANCES, NodeDocument, PerfDocument, worst_status
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -177,11 +177,11 @@ class PerfRun:
         prefix = f"{clean_metric_key(component)}/"
         nodes = [] if document is None else document.all_nodes()
         # The verdict in the run's tags is that of the first component.
-        foreign = [f"{TAG}{n}" for n in ("step", "components", "bottleneck", "advice")]
-        foreign.append(MEASURED_TAG)
+        of_report = ("bottleneck", "advice", *(CIRCUMSTANCES if nodes else ()))
+        foreign = [f"{TAG}{n}" for n in ("step", "components", "measured_by", *of_report)]
         tags = {k: v for k, v in self.tags.items() if k not in foreign}
         said = nodes[0].extra if nodes else {}
-        tags |= {f"{TAG}{n}": str(said[n]) for n in ("bottleneck", "advice") if n in said}
+        tags |= {f"{TAG}{n}": str(said[n]) for n in of_report if n in said}
         return replace(
             self,
             label=f"{component} of {self.label}",
@@ -220,7 +220,7 @@ class PerfRun:
     def is_cut_off(self) -> bool:
         """Whether `recover` stored what a killed process left: its durations are lower bounds."""
         nodes = () if self.document is None else self.document.nodes.values()
-        return f"{TAG}cut_off" in self.tags or any(node.is_cut_off for node in nodes)
+        return bool(self.tags.get(f"{TAG}cut_off")) or any(node.is_cut_off for node in nodes)
 
     @property
     def step_experiments(self) -> list[str]:
