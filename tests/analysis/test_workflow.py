@@ -102,6 +102,18 @@ def test_what_mlflow_perf_took_between_steps_is_no_waiting() -> None:
     assert not any("Waiting took" in said for said in workflow.findings)
 
 
+@pytest.mark.parametrize("names", [("big", "small"), ("small", "big")])
+def test_of_steps_that_end_together_the_longest_is_on_the_critical_path(
+    names: tuple[str, str],
+) -> None:
+    """Batch systems say when a step ended in whole seconds."""
+    big, small = names
+    workflow = built(step(big, 100, 160), step(small, 155, 160), step("merge", 161, 170))
+    assert workflow.critical_path == (big, "merge")
+    workflow = built(step(big, 100, 160), step(small, 155, 160))
+    assert workflow.critical_path == (big,)
+
+
 def test_steps_that_run_beside_each_other_do_not_wait_for_each_other() -> None:
     """Overlapping steps are no chain."""
     workflow = built(step("a", 100, 150), step("b", 101, 160))

@@ -85,7 +85,7 @@ def build_workflow(
     begin = min(min(step.started, step.submitted or step.started) for step in found)
     if parent.started is not None:
         begin = min(begin, parent.started)
-    last = max(found, key=lambda step: (step.ended, step.name))
+    last = max(found, key=_rank_end)
     end = last.ended if parent.ended is None else max(last.ended, parent.ended)
     before = _find_dependencies(found)
     # Going back from the last step, each link of the critical path is the dependency that ended
@@ -93,7 +93,7 @@ def build_workflow(
     path = {last.name: None}
     name = last.name
     while earlier := [step for step in before[name] if step.name not in path]:
-        name = max(earlier, key=lambda step: (step.ended, step.name)).name
+        name = max(earlier, key=_rank_end).name
         path[name] = None
     notes = ReportingNotes(parent.tags, [(str(run.run_id), run.tags) for run in runs])
     split = (_split_gap(step, before[step.name], begin, notes) for step in found)
@@ -115,6 +115,11 @@ def build_workflow(
         ),
         status=parent.status or "",
     )
+
+
+def _rank_end(step: Step) -> tuple[float, float, str]:
+    """Return what orders steps by their ends; of those that end together, the longest is last."""
+    return step.ended, -step.started, step.name
 
 
 def _list_unnoted(
@@ -185,7 +190,7 @@ def _split_gap(step: Step, before: Sequence[Step], begin: float, notes: Reportin
         begin: When the workflow began.
         notes: How long mlflow-perf took before and after each step.
     """
-    last = max(before, key=lambda one: (one.ended, one.name), default=None)
+    last = max(before, key=_rank_end, default=None)
     ready = max(begin if last is None else last.ended, step.submitted)
     block = min((node.started for node in step.nodes), default=step.started)
     spans = [(block - notes.find(step.run_id).before_sec, block)]
@@ -204,7 +209,7 @@ def _split_gap(step: Step, before: Sequence[Step], begin: float, notes: Reportin
 def _find_dependencies(steps: Sequence[Step]) -> dict[str, list[Step]]:
     """Return the steps that each step waited for: as the runner noted, else by their times."""
     by_name = {step.name: step for step in steps}
-    by_end = sorted(steps, key=lambda step: (step.ended, step.name))
+    by_end = sorted(steps, key=_rank_end)
     ends = [step.ended for step in by_end]
     return {
         step.name: [by_name[name] for name in step.depends_on if name in by_name]
