@@ -69,6 +69,7 @@ def test_an_oom_kill_is_told_from_another_sigkill() -> None:
     [
         (["python", "-u", "src/train.py", "--x", "1"], "train"),
         (["python3.11", "-m", "pkg"], "python3"),
+        (["python", "tool.pyz", "in"], "tool"),
         (["./run.sh"], "run"),
         (["/usr/bin/make", "all"], "make"),
         (["Rscript", "fit.R"], "fit"),

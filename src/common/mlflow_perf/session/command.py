@@ -45,7 +45,7 @@ _STARTER = re.compile(
     r"timeout|nice|ionice|nohup|time|setsid|stdbuf|taskset|chrt|numactl|xvfb-run|srun|mpiexec|mpirun"
 )
 _NUMBER = re.compile(r"[\d.,:-]+[smhd]?")  # a duration, a list of CPUs
-_SCRIPT = re.compile(r"[\w./+@-]+\.(py|sh|R|jl|pl|rb|js)")
+_SCRIPT = re.compile(r"[\w./+@-]+\.(pyz?|sh|R|jl|pl|rb|js)")
 # Options followed by code, in the same word or the next: `bash -lc`, `perl -e`, `node --eval`.
 _TAKES_CODE = re.compile(r"-[A-Za-z]*[ceEp].*|--(eval|print|execute|command).*")
 _ENDING = {"SIGHUP", "SIGINT", "SIGKILL", "SIGTERM"}
