@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlflow_perf.analysis.finding_places import find_function, name_phase
+from mlflow_perf.analysis.finding_places import Part, find_function, find_part
 from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.time_shares import read_spans, split_time
 from mlflow_perf.model.document import NodeDocument
@@ -21,16 +21,46 @@ def test_a_finding_of_one_part_names_it() -> None:
     """Asleep for four seconds, then busy for six: each has its part."""
     spans = read_spans(_node(*[0.0] * 4, *[1.0] * 6))
     shares = [split_time(span) for span in spans]
-    assert name_phase("serial", spans, shares) == "4 s to the end"
-    assert name_phase("waiting", spans, shares) == "the start to 4 s"
-    assert name_phase("memory_growth", spans, shares) is None
+    assert find_part("serial", spans, shares) == Part((4.0, 10.0), 1.0, "4 s to the end")
+    assert find_part("waiting", spans, shares) == Part((0.0, 4.0), 0.0, "the start to 4 s")
+    assert find_part("memory_growth", spans, shares) is None
 
 
 def test_a_finding_of_the_whole_or_of_moments_names_no_part() -> None:
     """Neither the whole run nor every other second of it counts as one part of the run."""
     for cores in ([1.0] * 10, [1.0, 0.0] * 5):
         spans = read_spans(_node(*cores))
-        assert name_phase("serial", spans, [split_time(span) for span in spans]) is None
+        assert find_part("serial", spans, [split_time(span) for span in spans]) is None
+
+
+def test_a_part_has_most_of_the_time_of_its_finding() -> None:
+    """Two seconds of one busy CPU are not most of it beside eight of 0.45 CPUs."""
+    spans = read_spans(_node(*[0.45] * 8, *[1.0] * 2))
+    assert find_part("serial", spans, [split_time(span) for span in spans]) is None
+
+
+def test_what_is_beside_a_part_is_of_that_part() -> None:
+    """One CPU, both, then a sleep: the mean of the run and its function are not those of 3 to 5 s.
+
+    The children that kept both busy have no profile: `burn` had ended when they began.
+    """
+    node = _node(*[1.0] * 3, *[2.0] * 2, *[0.0] * 5)
+    node.summary["job_cpu_avg_cores"] = 0.7
+    functions = [["main thread", "", 0, True], ["burn", "a.py", 1, False]]
+    node.extra["profile"] = {
+        "own": [{"function": "burn", "main_s": 3.04, "wall_s": 3.04, "cpu_s": 3.04}],
+        "flame": {
+            "width_s": 1.0, "functions": functions, "parents": [-1, 0], "names": [0, 1],
+            "buckets": [[1, 1000, 1000]] * 3 + [[1, 40, 40]] + [[]] * 6,
+        },
+    }  # fmt: skip
+    found = {finding.kind: finding for finding in findings_of(node)}
+    assert found["saturated"].evidence == (
+        "The CPUs were 35% busy (0.7 of 2 CPUs), mostly from 3 s to 5 s (2 CPUs used)"
+    )
+    assert (found["saturated"].phase, found["saturated"].function) == ("3 s to 5 s", None)
+    assert found["serial"].evidence.endswith(", mostly from the start to 3 s (1 CPU used)")
+    assert found["serial"].function == "burn"
 
 
 def test_the_function_comes_from_the_profile() -> None:

@@ -1,8 +1,9 @@
-"""Finds the phase of a run, and the function, in which the time of a finding was spent."""
+"""Finds the part of a run, and the function, in which the time of a finding was spent."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlflow_perf.analysis.time_shares import Span
@@ -17,25 +18,43 @@ _COMPUTES = ("serial", "saturated", "contended", "oversubscribed", "balanced")
 _IN_CODE = (*_COMPUTES, "waiting", "disk", "network", "idle", "gpu", "input")
 
 
-def name_phase(
+@dataclass(frozen=True)
+class Part:
+    """The part of a run in which a finding's time was spent.
+
+    Attributes:
+        bounds: Begin and end, in seconds from the run's start.
+        used: CPUs that the job kept busy in it, on average.
+        name: Its begin and end as text.
+    """
+
+    bounds: tuple[float, float]
+    used: float
+    name: str
+
+
+def find_part(
     kind: str, spans: Sequence[Span], shares: Sequence[Mapping[str, float]]
-) -> str | None:
-    """Return the one part of the run in which a kind took most of the time; None without one."""
+) -> Part | None:
+    """Return the one part of the run in which a kind took most of its time; None without one."""
     if kind not in shares[0] or len(spans) < 4:
         return None
     held = [i for i, share in enumerate(shares) if share[kind] >= 0.5]
     if not held:
         return None
-    first, last = spans[held[0]], spans[held[-1]]
-    begin, end = first.start_sec, last.start_sec + last.seconds
-    inside = sum(spans[i].seconds for i in held)
+    inside = spans[held[0] : held[-1] + 1]
+    begin, end = inside[0].start_sec, inside[-1].start_sec + inside[-1].seconds
+    held_sec = sum(spans[i].seconds for i in held)
     whole = spans[-1].start_sec + spans[-1].seconds
-    if end - begin > 0.8 * whole or inside < 0.8 * (end - begin) or inside < 0.1 * whole:
+    if end - begin > 0.8 * whole or held_sec < 0.8 * (end - begin) or held_sec < 0.1 * whole:
         return None
-    if begin <= 0.05 * whole:
-        return f"the start to {format_duration(end)}"
+    taken = [share[kind] * span.seconds for share, span in zip(shares, spans, strict=True)]
+    if sum(taken[held[0] : held[-1] + 1]) <= 0.5 * sum(taken):
+        return None
+    start = "the start" if begin <= 0.05 * whole else format_duration(begin)
     until = "the end" if end >= 0.95 * whole else format_duration(end)
-    return f"{format_duration(begin)} to {until}"
+    used = sum(span.used * span.seconds for span in inside) / sum(span.seconds for span in inside)
+    return Part((begin, end), used, f"{start} to {until}")
 
 
 def find_function(
@@ -77,7 +96,9 @@ def find_function(
         error = read_number(row.get("cpu_error_s" if computes else "main_error_s")) or 0.0
         errors[name] = max(errors.get(name, 0.0), error)
     best = max(found, key=lambda name: found[name], default=None)
-    least = _LEAST_SHARE * sum(found.values())
+    # A function that ended as a part of the run began is not the one of that part.
+    length_sec = part[1] - part[0] if part is not None else 0.0
+    least = _LEAST_SHARE * max(length_sec, sum(found.values()))
     if best is None or found[best] <= max(least, errors[best]):
         return CodePlace()
     return CodePlace(best, find_main_caller(longest[best][1], "cpu" if computes else "main"))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mlflow_perf.analysis.finding_places import find_function, name_phase
+from mlflow_perf.analysis.finding_places import find_function, find_part
 from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
 from mlflow_perf.analysis.memory_trend import read_memory_trend
 from mlflow_perf.analysis.slow_nodes import describe_slow_nodes, read_durations
@@ -327,18 +327,21 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
         if share < _LEAST_SHARE:
             continue
         evidence, do = SENTENCES[kind](facts)
-        bare = evidence.removesuffix(")")
         at_quota = usage["cpu_throttled_pct"] >= 5 or usage.own_quota > 0
         is_quota = kind == "contended" and at_quota
-        phase = name_phase(kind, spans, shares)
-        place = find_function(kind, document)
+        part = find_part(kind, spans, shares)
+        if part is not None:
+            # The other figures are of the whole run.
+            used = format_count(part.used, "CPU")
+            evidence += f", mostly from {part.name} ({used} used)"
+        place = find_function(kind, document, part.bounds if part else None)
         finding = Finding(
             kind,
             "low",
             share,
-            f"{bare}{' (' if bare == evidence else ', '}from {phase})" if phase else evidence,
+            evidence,
             do,
-            phase=phase,
+            phase=part.name if part else None,
             function=place.function,
             bottleneck="throttled" if is_quota else BOTTLENECK_OF_KIND[kind],
             caller=place.caller,
