@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.analysis.workflow_samples import PARENT, built, step
 
 from mlflow_perf.analysis.workflow import build_workflow
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
@@ -80,6 +81,27 @@ def test_a_workflow_begins_when_its_first_step_was_submitted() -> None:
     assert (workflow.started, workflow.duration_sec) == (40.0, 120.0)
     assert [one.waited_sec for one in workflow.steps] == [60.0, 30.0]
     assert workflow.totals["critical_waited_sec"] == 30.0
+
+
+def test_what_the_parent_measured_between_steps_is_no_waiting() -> None:
+    """A run with reports of its own, and with a child: it worked before the child did.
+
+    A report around all steps says nothing of the time between them.
+    """
+
+    def report(start: float, end: float) -> NodeDocument:
+        return NodeDocument(started=start, summary={"duration_sec": end - start})
+
+    between = {"between": PerfDocument({0: report(118.0, 125.0)})}
+    own = PerfDocument({0: report(101.0, 109.0)}, components=between)
+    parent = replace(PARENT, document=own)
+    steps = [step("a", 110.0, 115.0), step("b", 130.0, 160.0)]
+    workflow = built(*steps, parent=parent)
+    assert [one.waited_sec for one in workflow.steps] == [2.0, 8.0]
+    assert workflow.totals["critical_waited_sec"] == 10.0
+    around = replace(PARENT, document=PerfDocument({0: report(100.0, 160.0)}))
+    for parent in (PARENT, around):
+        assert [one.waited_sec for one in built(*steps, parent=parent).steps] == [10.0, 15.0]
 
 
 def test_what_mlflow_perf_took_between_steps_is_no_waiting() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from click.testing import Result
 from mlflow import MlflowClient
+from tests.cli.conftest import make_document
 
 Call = Callable[..., Result]
 
@@ -41,6 +42,27 @@ def test_a_workflow_becomes_a_page(
     assert cli("report", parent, "--log").exit_code == 0
     assert [f.path for f in client.list_artifacts(parent)] == ["perf", "perf_report.html"]
     assert [f.path for f in client.list_artifacts(parent, "perf")] == ["perf/workflow.json"]
+
+
+def test_a_parent_that_measured_itself_did_not_wait(
+    log_run: Callable[..., str], cli: Call, client: MlflowClient
+) -> None:
+    """`report` and `show` read when a parent's own block was: here until its child began."""
+    experiment = client.get_run(log_run()).info.experiment_id
+    parent = client.create_run(experiment, 1_000_000, run_name="flow").info.run_id
+    tags = {"mlflow.parentRunId": parent}
+    child = client.create_run(experiment, 1_060_000, tags, "fit").info.run_id
+    for run_id in (child, parent):
+        client.set_terminated(run_id, end_time=1_090_000)
+
+    def tell() -> str:
+        return str(cli("report", parent, "-o", "-").stdout + cli("show", parent).stdout)
+
+    assert tell().count("Waiting took 1 min of the critical path") == 2
+    own = make_document({"duration_sec": 60.0})
+    client.log_text(parent, json.dumps(own.as_dict()), "perf/node-0.json")
+    client.set_tag(parent, "mlflow_perf.component", "train")
+    assert "Waiting took" not in tell()
 
 
 def test_a_run_without_documents_says_so(log_run: Callable[..., str], cli: Call) -> None:

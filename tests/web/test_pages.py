@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from tests.reports import html_samples as samples
-from tests.web.web_store import Filled, list_shown
+from tests.web.web_store import NOW_MS, Filled, list_shown
 
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.page_probe import PAGE_HEADER
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web import list_views, pages, table
@@ -307,6 +309,29 @@ def test_a_step_without_figures_is_on_the_page_of_its_workflow(client: Any, stor
         mlflow.delete_run(failed)
     assert f"/perf/run?id={failed}" in text
     assert "Did not finish: publish (FAILED)." in text
+
+
+def test_a_parent_that_measured_itself_did_not_wait(client: Any, store: Filled) -> None:
+    """The page of a run reads when its own block was: here until its child began."""
+    mlflow, experiment = MlflowClient(store.uri), store.experiments["forecast"]
+    parent = mlflow.create_run(experiment, NOW_MS, run_name="flow").info.run_id
+    tags = {"mlflow.parentRunId": parent, "mlflow_perf.component": "fit"}
+    child = mlflow.create_run(experiment, NOW_MS + 60_000, tags, "fit").info.run_id
+    mlflow.log_metric(child, "duration_sec", 30.0)
+    for run_id in (child, parent):
+        mlflow.set_terminated(run_id, end_time=NOW_MS + 90_000)
+    try:
+        before = client.get(f"/perf/run?id={parent}").text
+        own = NodeDocument(started=NOW_MS / 1000, summary={"duration_sec": 60.0})
+        text = json.dumps(PerfDocument({0: own}).as_dict())
+        mlflow.log_text(parent, text, "perf/node-0.json")
+        after = client.get(f"/perf/run?id={parent}").text
+    finally:
+        for run_id in (child, parent):
+            mlflow.delete_run(run_id)
+    assert "Waiting took 1 min of the critical path" in before
+    assert "Timeline" in after
+    assert "Waiting took" not in after
 
 
 def test_a_failed_block_is_failed_everywhere(client: Any, store: Filled) -> None:

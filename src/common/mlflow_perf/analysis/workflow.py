@@ -96,7 +96,14 @@ def build_workflow(
         name = max(earlier, key=_rank_end).name
         path[name] = None
     notes = ReportingNotes(parent.tags, [(str(run.run_id), run.tags) for run in runs])
-    split = (_split_gap(step, before[step.name], begin, notes) for step in found)
+    # Only a document tells when a block of the parent's own began.
+    measured = [
+        (node.started, node.ended)
+        for part in parent.split()
+        if part.document is not None
+        for node in _build_step("", part, cut).nodes
+    ]
+    split = (_split_gap(s, before[s.name], begin, notes, measured=measured) for s in found)
     marked = tuple(replace(step, critical=step.name in path) for step in split)
     totals = _sum_up(marked, end - begin, _build_step("", parent, cut))
     tail_sec = min(notes.find(last.run_id).after_sec, end - last.ended)
@@ -181,7 +188,14 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
     )
 
 
-def _split_gap(step: Step, before: Sequence[Step], begin: float, notes: ReportingNotes) -> Step:
+def _split_gap(
+    step: Step,
+    before: Sequence[Step],
+    begin: float,
+    notes: ReportingNotes,
+    *,
+    measured: Sequence[tuple[float, float]],
+) -> Step:
     """Return a step with the time that it waited, and with what mlflow-perf itself took of that.
 
     Args:
@@ -189,21 +203,26 @@ def _split_gap(step: Step, before: Sequence[Step], begin: float, notes: Reportin
         before: The steps that it depends on.
         begin: When the workflow began.
         notes: How long mlflow-perf took before and after each step.
+        measured: Begin and end of the parent's own blocks. The parent was at work in one between
+            the steps; one around steps says nothing of the time between them.
     """
     last = max(before, key=_rank_end, default=None)
     ready = max(begin if last is None else last.ended, step.submitted)
     block = min((node.started for node in step.nodes), default=step.started)
-    spans = [(block - notes.find(step.run_id).before_sec, block)]
+    spans = [(block - notes.find(step.run_id).before_sec, block, "own")]
     if last is not None:
         end = max((node.ended for node in last.nodes), default=last.ended)
-        spans.append((end, end + notes.find(last.run_id).after_sec))
-    own_sec, counted = 0.0, ready
-    for start, end in sorted(spans):
+        spans.append((end, end + notes.find(last.run_id).after_sec, "own"))
+    slack = min(_SLACK_SEC, step.duration_sec / 2)
+    low, high = ready - slack, step.started + slack
+    spans += [(a, b, "work") for a, b in measured if low <= a <= b <= high]
+    took, counted = {"own": 0.0, "work": 0.0}, ready
+    for start, end, what in sorted(spans):
         until = min(end, step.started)
-        own_sec += max(0.0, until - max(start, counted))
+        took[what] += max(0.0, until - max(start, counted))
         counted = max(counted, until)
-    gap_sec = max(0.0, step.started - ready)
-    return replace(step, waited_sec=max(0.0, gap_sec - own_sec), reporting_sec=own_sec)
+    waited_sec = max(0.0, step.started - ready - sum(took.values()))
+    return replace(step, waited_sec=waited_sec, reporting_sec=took["own"])
 
 
 def _find_dependencies(steps: Sequence[Step]) -> dict[str, list[Step]]:

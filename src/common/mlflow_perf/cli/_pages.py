@@ -15,7 +15,7 @@ from mlflow_perf.errors import MissingDependencyError, RunNotFoundError, Setting
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.load import fetch_file, is_run_id, make_client, read_documents
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import find_runs, get_runs
+from mlflow_perf.tracking.search import find_children, find_runs, get_run, get_runs
 
 REPORT_FILE = "perf_report.html"
 
@@ -68,7 +68,8 @@ def make_page(source: str, spans: Spans | None = None) -> Page:
 
     # The documents are read below, node by node: a thousand of them would fill the memory.
     run = get_runs([source], documents=False)[0] if is_run_id(source) else None
-    workflow = None if run is None else build_workflow(run)
+    steps = [] if run is None else find_children(run, documents=True)
+    workflow = build_workflow(get_run(source), steps) if steps else None
     wanted = spans or Spans()
     pictures: Mapping[str, str] = {}
     if wanted.db is not None:

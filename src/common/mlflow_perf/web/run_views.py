@@ -104,7 +104,7 @@ def _read_workflow(access: Access, one: PerfRun) -> dict[str, Any] | None:
     # The metrics hold all figures of a step on one node, but not when its block began.
     few = len(children) <= _MOST_READ_STEPS
     steps = [access.with_document(c) if few or c.node_count > 1 else c for c in children]
-    flow = build_workflow(one, steps)
+    flow = build_workflow(one if one.is_group else access.with_document(one), steps)
     return None if flow is None else flow.as_dict()
 
 
