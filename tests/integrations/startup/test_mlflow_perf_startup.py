@@ -162,6 +162,29 @@ def test_no_thread_of_ours_calls_an_import_function_of_the_job() -> None:
     assert subprocess.check_output(command, text=True, timeout=90) == "True []\n"
 
 
+_STREAMS = """
+import sys
+print("early"); sys.stderr.write("early")
+sys.stdout, sys.stderr = open("log", "w"), None
+print("to the log")
+"""
+
+
+def test_streams_that_a_command_replaces_are_flushed(tmp_path: Path) -> None:
+    """An old stream is flushed as its last holder goes: one that we held lost what was printed."""
+    (tmp_path / "job.py").write_text(_STREAMS)
+    not_of_users = ("PYTHONUNBUFFERED", "MLFLOW_PERF_PROFILE")
+    variables = {k: v for k, v in os.environ.items() if k not in not_of_users}
+    done = subprocess.run(
+        [sys.executable, "-m", "mlflow_perf", "run", "--", sys.executable, "job.py"],
+        cwd=tmp_path, check=True, timeout=120, capture_output=True, text=True,
+        env={**variables, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/runs.db"},
+    )  # fmt: skip
+    assert done.stdout == "early\n"
+    assert done.stderr.startswith("early")
+    assert (tmp_path / "log").read_text() == "to the log\n"
+
+
 _JOB = """\
 import time
 def alpha(): burn(0.5)

@@ -2,7 +2,7 @@
 
 A test of the job may replace `os.getpid` or `open` by a mock and count the calls: ours are not its.
 These are copies of the modules, so that what is later set in a module is not seen here. Objects,
-such as `os.environ`, are the same. Of `sys` use only functions: its `stdout` may be an old one.
+such as `os.environ`, are the same.
 """
 
 from __future__ import annotations
@@ -48,11 +48,17 @@ def find_file_replacer() -> str:
     return type(_shown_os).__module__.partition(".")[0] if replaced else ""
 
 
+# A stream that the job replaces is flushed when nobody holds it any more.
+_NOT_COPIED = {
+    "__name__", "stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__",
+}  # fmt: skip
+
+
 def _copy(name: str, *functions: str) -> types.ModuleType:
     # Under its own name, a library that replaces each `os` that a module holds would find it.
     copy = types.ModuleType(f"{__name__}.{name}")
     original = vars(load_native(name, *functions))
-    copy.__dict__.update({k: v for k, v in original.items() if k != "__name__"})
+    copy.__dict__.update({k: v for k, v in original.items() if k not in _NOT_COPIED})
     return copy
 
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     _Function = Callable[[ModuleType], None]
 
-SYS_AT_START = dict(vars(sys))
-"""What the module `sys` had before the job could replace anything in it."""
+# Not the streams: one that the job replaces is flushed when nobody holds it any more.
+SYS_AT_START: dict[str, Any] = {k: v for k, v in vars(sys).items() if type(v) is type(len)}
+"""The functions that the module `sys` had before the job could replace any."""
 
 _import_at_start = __import__
 
