@@ -76,9 +76,9 @@ else:
     open_file = load_native("_io").open
     os, sys, time = _copy("os"), _copy("sys"), _copy("time")
     gc, atexit = _copy("gc", "disable", "enable", "isenabled"), _copy("atexit", "register")
-    # Nothing can make `sys` anew. In a command, the start-up hook kept what was in it at the start.
+    # Nothing can make `sys` anew. In a command, the start-up hook kept its functions.
     at_start = getattr(_shown_sys.modules.get("_mlflow_perf_startup"), "SYS_AT_START", {})
-    sys.__dict__.update({name: one for name, one in at_start.items() if is_native(one)})
+    sys.__dict__.update(at_start)
     in_c = vars(load_native("nt" if os.name == "nt" else "posix"))
     os.__dict__.update({name: one for name, one in in_c.items() if is_native(one)})
     clocks = load_native("time", "time", "monotonic", "thread_time", "clock_gettime", "sleep")

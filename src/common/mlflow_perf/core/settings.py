@@ -159,8 +159,8 @@ class Settings:
     artifact_path: str = _setting("perf", _artifact_path,
         "Folder of the JSON artifact in the run.")
     metrics_prefix: str = _setting("", _prefix,
-        "Prefix of each metric's key, at most 100 characters; `fleet` and lists know only those "
-        "without.")
+        "Prefix of each metric's key, at most 100 characters; `fleet` and lists show no "
+        "figures of runs with one.")
     metrics: str = _setting("default", _one_of("default", "all"),
         "Metrics to log to MLflow: the most important of a node, or `all`; the JSON has all.")
     quiet: bool = _setting(False, _flag,

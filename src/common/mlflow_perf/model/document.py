@@ -31,7 +31,7 @@ BROKEN = ("FAILED", "KILLED")
 WORST_FIRST = (*BROKEN, "RUNNING", "FINISHED")
 """Every status; of several, the first one here counts: what failed had the others killed."""
 CIRCUMSTANCES = ("cause", "cut_off", "elsewhere", "overlapping_runs")
-"""Names in a report's `extra`, and of tags of its run, that are there where they hold only."""
+"""Names in a report's `extra`, and of tags of its run, absent where there is nothing to say."""
 _TIME_OF_RECORDS = re.compile(r"(ops|transfers)/.*_ms$")
 _ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}
 
