@@ -11,6 +11,7 @@ import click
 from mlflow_perf.cli import main
 from mlflow_perf.core.settings import SETTINGS
 from mlflow_perf.model.metrics import METRICS, RUN_METRICS, find_metric, make_gpu_metrics
+from mlflow_perf.tracking.batches import select_run_metrics
 
 PAGES = ("README.md", "docs/metrics.md", "docs/settings.md")
 """The pages with generated tables."""
@@ -33,7 +34,12 @@ def metrics_table() -> str:
         (f"`{m.key}`", m.unit, m.source, m.formula, m.meaning, "yes" if m.by_default else "all")
         for m in (*METRICS, *make_gpu_metrics("<i>"))
     ]
-    rows += [(f"`{m.key}`", m.unit, "all nodes", m.formula, m.meaning, "yes") for m in RUN_METRICS]
+    of_one_node = select_run_metrics({"run_node_count": 1.0, **{m.key: 1.0 for m in RUN_METRICS}})
+    rows += [
+        (f"`{m.key}`", m.unit, "all nodes", m.formula, m.meaning,
+         "yes" if m.key in of_one_node else "of several nodes")
+        for m in RUN_METRICS
+    ]  # fmt: skip
     return _table(("key", "unit", "source", "formula", "meaning", "logged"), rows)
 
 

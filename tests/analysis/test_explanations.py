@@ -278,3 +278,34 @@ def test_a_node_that_holds_nonsense_does_not_break_it(tmp_path: Path) -> None:
     node = NodeDocument(duration_sec=60.0, summary={"duration_sec": 60.0}, extra=extra)
     data = build_explanation(PerfDocument({0: node}).save(tmp_path / "run.json")).as_dict()
     assert (data["phases"], data["functions"]) == ([], [])
+
+
+def test_components_that_reported_after_their_run_are_weighed_by_their_own_time(
+    tmp_path: Path,
+) -> None:
+    """Each share is of the time that was measured, and the failed component has its cause."""
+    nodes = {
+        name: NodeDocument(
+            {"cpu_count": 2},
+            component=name,
+            status=status,
+            started=started,
+            duration_sec=seconds,
+            summary={
+                "duration_sec": seconds,
+                "cpu_limit_cores": 2.0,
+                "cpu_avg_utilization_pct": 50.0,
+                "job_cpu_avg_cores": 1.0,
+            },
+            extra=extra,
+        )
+        for name, status, started, seconds, extra in (
+            ("one", "FINISHED", 1000.0, 30.0, {}),
+            ("two", "FAILED", 1040.0, 90.0, {"cause": "exit code 3"}),
+        )
+    }
+    other = PerfDocument({0: nodes["two"]})
+    path = PerfDocument({0: nodes["one"]}, components={"two": other}).save(tmp_path / "run.json")
+    found = build_explanation(str(path))
+    assert [one.share for one in found.findings] == [0.75, 0.25]
+    assert "FAILED (two: exit code 3), 2 min 10 s." in found.to_markdown()

@@ -94,6 +94,19 @@ def test_a_message_is_a_usual_one(logger: logging.Logger, caplog: pytest.LogCapt
         assert record.funcName == "test_a_message_is_a_usual_one"
 
 
+def test_a_job_that_debugs_itself_gets_no_debugging_of_ours(
+    logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The root's level is for the job's own lines; ours need a level on a logger of ours."""
+    child = get_logger(f"{logger.name}.part")
+    with caplog.at_level(logging.DEBUG):
+        child.debug("unseen")
+        child.warning("of ours")
+        with caplog.at_level(logging.DEBUG, logger=logger.name):
+            child.debug("asked for")
+    assert caplog.messages == ["of ours", "asked for"]
+
+
 def test_a_job_without_logging_stays_without_it() -> None:
     """A warning looks as `logging` itself would print it; its import runs code of the process."""
     code = (

@@ -109,3 +109,29 @@ def test_figures_without_a_document_are_the_metrics() -> None:
     assert one.has_figures
     several = PerfRun("several", metrics={**metrics, "run_node_count": 2.0})
     assert (several.nodes, several.node_count, several.has_figures) == ({}, 2, False)
+
+
+@pytest.mark.parametrize(
+    ("reports", "of_run", "shown"),
+    [
+        (("FINISHED", "FAILED"), "FAILED", ["FINISHED", "FAILED"]),
+        (("FAILED", "FINISHED"), "FAILED", ["FAILED", "FINISHED"]),
+        (("FAILED", "FAILED"), "FAILED", ["FAILED", "FAILED"]),
+        (("FINISHED", "FINISHED"), "FAILED", ["FAILED", "FINISHED"]),
+    ],
+)
+def test_each_component_ended_as_its_own_report_says(
+    reports: tuple[str, str], of_run: str, shown: list[str]
+) -> None:
+    """The run is as bad as its worst report; else the first one has its status."""
+    first, other = (
+        PerfDocument(
+            {0: NodeDocument(component=name, status=status, started=9.0, duration_sec=1.0)}
+        )
+        for name, status in zip("ab", reports, strict=True)
+    )
+    first.components["b"] = other
+    run = PerfRun("run", component="a", status=of_run, started=1.0, ended=20.0, document=first)
+    assert [part.status for part in run.split()] == shown
+    assert [part.ended for part in run.split()] == [10.0, 10.0]
+    assert replace(run, document=replace(first, components={})).split()[0].status == of_run

@@ -21,6 +21,7 @@ from mlflow import MlflowClient
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.tracking import shared_libraries
+from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.shared_libraries import is_own_call, own_call
 
 
@@ -98,6 +99,29 @@ def test_what_libraries_log_in_it_is_not_shown(caplog: pytest.LogCaptureFixture)
     log()
     assert len(caplog.records) == 3
     assert logging.Logger.callHandlers is handle
+
+
+@pytest.mark.parametrize("is_jobs", [False, True])
+def test_what_mlflows_telemetry_logs_is_shown_only_to_a_job_that_uses_mlflow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_jobs: bool
+) -> None:
+    """Its threads outlive the call that imports MLflow."""
+    monkeypatch.setattr(shared_libraries, "is_unused", lambda _: not is_jobs)
+    caplog.set_level(logging.DEBUG)
+    MlflowCall(lambda: None, name="first").result(60)  # watches the logger from now on
+
+    def ask() -> None:
+        logging.getLogger("urllib3.connectionpool").debug("Starting new connection")
+
+    def log_in_thread() -> None:
+        thread = threading.Thread(target=ask, name="GetTelemetryConfig")
+        thread.start()
+        thread.join()
+
+    log_in_thread()
+    with own_call():
+        log_in_thread()
+    assert len(caplog.records) == 2 * is_jobs
 
 
 def test_what_the_job_puts_around_its_logging_stays(

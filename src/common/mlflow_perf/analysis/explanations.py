@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mlflow_perf.analysis.change_sentence import measure_run, measure_side
 from mlflow_perf.analysis.compare import Comparison, compare
 from mlflow_perf.analysis.findings import Finding, NodeJudge, findings_of
 from mlflow_perf.analysis.markdown import escape, escape_sentence, format_code
 from mlflow_perf.analysis.metric_text import format_row
 from mlflow_perf.analysis.phases import Phase, describe_phase, read_phases
 from mlflow_perf.analysis.step_runs import collect_steps, find_steps
-from mlflow_perf.core.format import cut_text, format_change, format_count
+from mlflow_perf.core.format import cut_text, format_change, format_count, join_some
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.core.uris import redact_password
 from mlflow_perf.model.callers import describe_caller, find_main_caller
-from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.model.document import BROKEN, NodeDocument, PerfDocument
 from mlflow_perf.model.profile import format_share, list_functions, name_function
 from mlflow_perf.tracking.load import RunRef, load
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -196,7 +197,7 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
     nodes: list[tuple[str, NodeDocument]] = []
     findings: list[Finding] = []
     if side.is_workflow:
-        lengths = {name: step.duration_sec or 0.0 for name, step in side.steps.items()}
+        lengths = {name: measure_run(step) or 0.0 for name, step in side.steps.items()}
         whole = sum(lengths.values()) or 1.0
         for name, step in side.steps.items():
             if (document := _read_document(step)) is not None:
@@ -214,13 +215,15 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
         else:
             load(source)  # raises the error that says why the run has no document
     name, longest = max(nodes, key=lambda pair: pair[1].duration_sec or 0.0, default=("", None))
-    seconds = run.duration_sec if side.is_workflow or longest is None else longest.duration_sec
+    causes = [f"{step}: {one.cause}" for step, one in side.steps.items() if one.cause]
+    is_named = side.is_workflow and run.status in BROKEN
+    cause = (join_some(causes) if is_named else "") or run.cause
     return (
         Explanation(
             side.label,
             run.run_id,
-            f"{run.status or 'unknown'} ({run.cause})" if run.cause else run.status or "unknown",
-            seconds,
+            f"{run.status or 'unknown'} ({cause})" if cause else run.status or "unknown",
+            measure_side(side),
             findings,
             () if longest is None or side.is_workflow else read_phases(longest),
             () if longest is None else _rank_functions(longest),

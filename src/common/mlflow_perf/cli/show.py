@@ -59,11 +59,11 @@ def command(run: str, *, as_json: bool) -> None:
         _tables.echo_json(_collect_data(found, steps))
         return
     if found.has_figures:
-        for name, part in {"": found, **found.components}.items():
-            if name:
+        for i, part in enumerate(found.split()):
+            if i:
                 click.echo()
             nodes = part.document.nodes if part.document is not None else {}
-            _show_run(part, judge.merge(nodes, name))
+            _show_run(part, judge.merge(nodes, part.component or "" if i else ""))
     if found.has_figures and steps:
         click.echo()
     workflow = build_workflow(found, steps) if steps else None

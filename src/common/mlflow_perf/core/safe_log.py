@@ -97,7 +97,8 @@ class SafeLogger:
             if self._logger is None and (module := sys.modules.get("logging")) is not None:
                 self._logger = module.getLogger(self._name)
             if self._logger is not None:
-                if self._logger.isEnabledFor(level) and takes_text():
+                is_wanted = level >= _WARNING or _is_asked_for(self._logger)
+                if is_wanted and self._logger.isEnabledFor(level) and takes_text():
                     # The record's file and line are those of the caller of `warning`.
                     error = exc_info or None
                     self._logger.log(level, message, *args, exc_info=error, stacklevel=3)
@@ -109,6 +110,15 @@ class SafeLogger:
         except (Exception, SystemExit) as error:
             if is_from_handler(error):
                 raise
+
+
+def _is_asked_for(logger: logging.Logger | None) -> bool:
+    """Return whether a level was set for our loggers, not only for all loggers of the job."""
+    while logger is not None and logger.parent is not None:
+        if logger.level:
+            return True
+        logger = logger.parent
+    return False
 
 
 def get_logger(name: str) -> SafeLogger:

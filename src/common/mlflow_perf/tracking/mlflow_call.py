@@ -28,7 +28,7 @@ from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line, is_http, redact_password
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
-from mlflow_perf.tracking.shared_libraries import loggers_kept, own_call
+from mlflow_perf.tracking.shared_libraries import is_own_call, loggers_kept, own_call
 
 T = TypeVar("T")
 
@@ -50,7 +50,8 @@ def _keep_fault(record: logging.LogRecord) -> bool:
     call = threading.current_thread()
     if isinstance(call, MlflowCall) and isinstance(record.args, tuple) and len(record.args) > 1:
         call.fault = redact_password(str(record.args[1]))
-    return True
+    # Threads of MLflow's log when no call goes on, too.
+    return not is_own_call()
 
 
 def _keep_database_fault(record: logging.LogRecord) -> bool:

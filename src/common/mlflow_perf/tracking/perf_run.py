@@ -52,7 +52,6 @@ STEPS_TAG = f"{TAG}steps_in."
 Steps of other experiments count only there: whoever may not write to a run cannot add steps to it.
 """
 
-
 _LIVE = "system/"
 """Start of the metrics that come while a job runs."""
 
@@ -139,7 +138,7 @@ class PerfRun:
     @classmethod
     def from_document(cls, label: str, document: PerfDocument) -> PerfRun:
         """Return a run made from a document alone, read from a file or a folder."""
-        nodes = [document.nodes[index] for index in sorted(document.nodes)]
+        nodes = document.all_nodes()
         return cls(
             label,
             run_id=nodes[0].run_id if nodes else None,
@@ -163,11 +162,13 @@ class PerfRun:
         return {name: self._narrow(name, documents.get(name)) for name in sorted(names)}
 
     def split(self) -> list[PerfRun]:
-        """Return the run by component: the first one, which ends with its own nodes, and others."""
+        """Return the run by component: the first one as its own nodes say, and others."""
         others = list(self.components.values())
-        own = self.document.nodes.values() if self.document is not None else ()
-        ended = _last_end(own) if others else None
-        return [self if ended is None else replace(self, ended=ended), *others]
+        own = list(self.document.nodes.values()) if others and self.document is not None else []
+        # A run may have failed though none of its reports did.
+        told = [n.status or "" for n in own] if self.status in {o.status for o in others} else ()
+        status, ended = worst_status(told) or self.status, _last_end(own) or self.ended
+        return [replace(self, status=status, ended=ended) if own else self, *others]
 
     def find_component(self, component: str) -> PerfRun | None:
         """Return the run as this component reported it; None if it did not report to the run."""

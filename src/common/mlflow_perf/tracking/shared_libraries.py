@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
-from mlflow_perf.core.own_cost import call_when_imported, is_unused
+from mlflow_perf.core.own_cost import call_when_imported, is_brought, is_unused
 from mlflow_perf.core.threads import Lock
 
 _LOGGING_UTILS, _CONFIGURE = "mlflow.utils.logging_utils", "_configure_mlflow_loggers"
@@ -30,8 +30,15 @@ _closed_pools: dict[str, Any] | None = None
 
 
 def is_own_call() -> bool:
-    """Return whether this thread is in a call of ours."""
-    return threading.get_native_id() in _calling
+    """Return whether this thread is in a call of ours, or belongs to the MLflow that we brought.
+
+    MLflow's telemetry has threads of its own, which outlive the call that imports it.
+    """
+    if threading.get_native_id() in _calling:
+        return True
+    # `current_thread` would make an object for a thread that Python did not start.
+    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]  # noqa: SLF001
+    return is_brought(thread) and is_unused("mlflow")
 
 
 @contextlib.contextmanager
