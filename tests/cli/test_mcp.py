@@ -16,6 +16,7 @@ import pytest
 
 from mlflow_perf.cli import _agent_tools
 from mlflow_perf.cli._agent_tools import ANSWER_MAX, TOOLS, make_server
+from mlflow_perf.tracking.notices import tell
 
 fastmcp = pytest.importorskip("fastmcp")
 
@@ -58,6 +59,19 @@ def test_an_explanation_keeps_the_names_of_its_functions(monkeypatch: pytest.Mon
     said = "- \\<module\\> (train.py:3), Tree.\\_fit (tree.py:467)"
     monkeypatch.setattr(_agent_tools, "explain", lambda *_: said)
     assert _call(make_server(), "explain_run", run_id="a" * 32) == said
+
+
+def test_what_was_left_out_stands_before_an_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that sees only some steps of a workflow is told so, each thing once."""
+
+    def explain(*_: str) -> str:
+        for _run in range(2):
+            tell.get()("flow in /home/ada/store: 1 of 2 steps cannot be read")
+        return "## flow: cpu"
+
+    monkeypatch.setattr(_agent_tools, "explain", explain)
+    text = _call(make_server(), "explain_run", run_id="a" * 32)
+    assert text == "> flow in …/store: 1 of 2 steps cannot be read\n\n## flow: cpu"
 
 
 @pytest.mark.parametrize(("length", "shown"), [(300, 20), (900, 5), (9000, 0)])

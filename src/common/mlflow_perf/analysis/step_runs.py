@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from mlflow_perf.core.format import format_count, join_some
-from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.load import RunRef
+from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import Visits, find_children, get_runs
 
@@ -23,8 +23,6 @@ request."""
 # Prefixes of the node's facts that describe its hardware; the other facts say where it was.
 _HARDWARE_FACTS = ("cpu_", "mem_total", "gpu_name", "gpu_count", "arch", "machine_type")
 _LIMITS = ("cpu_limit_cores", "mem_limit_mb")
-
-_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -97,13 +95,13 @@ def load_step_runs(
 def find_steps(
     run: PerfRun, *, documents: bool | None = None, visits: Visits | None = None
 ) -> list[PerfRun]:
-    """Return the children of a run, and warn where some of its steps cannot be read.
+    """Return the children of a run, and tell the user where some of its steps cannot be read.
 
     The arguments are those of `tracking.search.find_children`.
     """
     children = find_children(run, documents=documents, visits=visits)
     for sentence in explain_unread(run, len(children)):
-        _log.warning("%s: %s", run.label, sentence)
+        tell.get()(f"{run.label}: {sentence}")
     return children
 
 

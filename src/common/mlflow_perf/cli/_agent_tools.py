@@ -15,6 +15,7 @@ from mlflow_perf.analysis.component_history import (
 )
 from mlflow_perf.analysis.explanations import explain, hide_private
 from mlflow_perf.analysis.fleet import sum_fleet
+from mlflow_perf.analysis.markdown import escape
 from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.analysis.step_runs import load_step_runs
@@ -157,8 +158,11 @@ def _bound(tool: Callable[..., Any], failure: type[Exception]) -> Callable[..., 
             raise failure(hide_private(" ".join([str(error), *notes]))) from None
         finally:
             tell.reset(token)
+        notes = list(dict.fromkeys(notes))
         if notes and isinstance(found, dict):
-            found = {"notes": list(dict.fromkeys(notes)), **found}
+            found = {"notes": notes, **found}
+        elif notes and isinstance(found, str):
+            found = "\n".join([*(f"> {escape(hide_private(note))}" for note in notes), "", found])
         # Markdown has no private parts any more, and its backslashes are no paths.
         clean = found if isinstance(found, str) else hide_private(found)
         text = clean if isinstance(clean, str) else to_json(clean)

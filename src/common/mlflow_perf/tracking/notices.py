@@ -13,4 +13,5 @@ Tell = Callable[[str], None]
 _log = get_logger(__name__)
 
 tell: ContextVar[Tell] = ContextVar("tell", default=_log.warning)
-"""Is called for a run that was deleted, and for each that a search leaves out as damaged."""
+"""Is called for a run that was deleted, for each that a search leaves out as damaged, and for a
+workflow of which some steps cannot be read."""
