@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
 
 import pytest
 
 from mlflow_perf.analysis.gate import check
 from mlflow_perf.analysis.step_runs import find_same_hardware, load_step_runs, name_steps
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.perf_run import PerfRun
 
 MakeRun = Callable[..., PerfRun]
@@ -68,15 +70,20 @@ def test_only_children_with_figures_are_steps(
 
 
 def test_steps_that_cannot_be_read_are_warned_of(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever may read only some of a workflow's experiments learns that others exist."""
     found = [make_run({"a": 1.0}, component="prepare")]
     monkeypatch.setattr("mlflow_perf.analysis.step_runs.find_children", lambda run, **_: found)
-    load_step_runs([PerfRun("flow", run_id="f", tags={"mlflow_perf.step_count": "1"})])
-    assert caplog.messages == []
-    load_step_runs([PerfRun("flow", run_id="f", tags={"mlflow_perf.step_count": "3"})])
-    (said,) = caplog.messages
+
+    def load_with(count: int) -> list[str]:
+        told: list[str] = []
+        tell.set(told.append)
+        load_step_runs([PerfRun("flow", run_id="f", tags={"mlflow_perf.step_count": str(count)})])
+        return told
+
+    assert copy_context().run(load_with, 1) == []
+    (said,) = copy_context().run(load_with, 3)
     assert said.startswith("flow: 2 of 3 steps cannot be read: deleted, or in an experiment that")
 
 
