@@ -18,6 +18,8 @@ _WORKED_SEC = 1e-4
 _LOOK_SEC = 0.005
 _PAGES_PER_FAULT = 16  # at most, of a file; of other memory one
 _MUCH_BYTES = 16 * 2**20
+# Python 3.12 begins with some 400 frozen objects; whoever freezes has thousands.
+_JOBS_FREEZE = 2_000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 _began: dict[int, float] = {}
@@ -261,7 +263,8 @@ def _forget_in_child() -> None:
     _ended_sec, _guard = 0.0, RLock()
     # A collection writes to each object that it visits, and so copies its page: 80 MB of MLflow's
     # for each worker of a pool. The last collection, at the interpreter's end, visits all.
-    if _brought_bytes >= _MUCH_BYTES and not gc.get_freeze_count():
+    has_job_frozen = gc.get_freeze_count() >= _JOBS_FREEZE
+    if _brought_bytes >= _MUCH_BYTES and not has_job_frozen:
         gc.freeze()
         atexit.register(gc.unfreeze)
 
