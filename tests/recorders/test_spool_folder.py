@@ -240,11 +240,3 @@ def test_a_rank_says_how_its_block_ended_and_one_that_died_was_killed(
     first.remove()
     assert first.path is not None
     assert not first.path.exists()
-
-
-def test_a_process_knows_its_age() -> None:
-    """The age is that of the process, and smaller for an earlier moment."""
-    now = time.monotonic()
-    age = spool_folder.process_age_sec(at=now)
-    assert age > 0
-    assert spool_folder.process_age_sec(at=now - 0.5) == pytest.approx(age - 0.5, abs=0.2)

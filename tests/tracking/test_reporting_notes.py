@@ -18,9 +18,11 @@ from mlflow_perf.tracking.reporting_notes import (
     count_apart,
     gathering_notes,
     is_gathering,
+    note_group,
     note_own,
     note_reporting,
-    tag_reporting,
+    read_notes,
+    tag_notes,
 )
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -37,7 +39,7 @@ def test_a_step_of_a_group_notes_the_time_around_its_block(tmp_path: Path) -> No
     file = tmp_path / "notes"
     with gathering_notes(file):
         note_reporting(RunHandle(run_id=RUN), _report(since_sec=13.0), age_sec=14.0)
-        tags = tag_reporting(file)
+        tags = tag_notes(read_notes(file))
     found = ReportingNotes(tags).find(RUN)
     assert found == pytest.approx((1.0, 3.0), abs=0.2)
     assert ReportingNotes(tags).find("f" * 32) == Reporting()
@@ -51,7 +53,7 @@ def test_what_a_node_took_while_another_one_worked_kept_nobody_waiting(tmp_path:
         for started, took, age in ((15.0, 10.0, 16.0), (14.5, 14.0, 20.0)):
             node = NodeDocument(started=now - started, duration_sec=took)
             note_reporting(RunHandle(run_id=RUN), PerfDocument({0: node}), age_sec=age)
-        found = ReportingNotes(tag_reporting(file)).find(RUN)
+        found = ReportingNotes(tag_notes(read_notes(file))).find(RUN)
     assert found == pytest.approx((5.0, 0.5), abs=0.2)
 
 
@@ -59,12 +61,12 @@ def test_the_steps_of_another_store_are_counted_once_each(tmp_path: Path) -> Non
     """Each rank of a step notes it; the times of its report are those of any step."""
     file = tmp_path / "notes"
     with gathering_notes(file):
-        assert count_apart(file) == 0
+        assert count_apart(read_notes(file)) == 0
         for run in (RUN, RUN, "f" * 32):
             handle = RunHandle(run_id=run, is_apart=True)
             note_reporting(handle, _report(since_sec=13.0))
-        assert count_apart(file) == 2
-        assert ReportingNotes(tag_reporting(file)).find(RUN).after_sec > 0
+        assert count_apart(read_notes(file)) == 2
+        assert ReportingNotes(tag_notes(read_notes(file))).find(RUN).after_sec > 0
 
 
 def test_without_a_group_or_a_report_nothing_is_noted(
@@ -77,7 +79,7 @@ def test_without_a_group_or_a_report_nothing_is_noted(
         note_reporting(RunHandle(), _report(13.0))
         note_reporting(RunHandle(run_id=RUN), None)
         note_reporting(RunHandle(run_id=RUN), PerfDocument({0: NodeDocument()}))
-        assert tag_reporting(file) == {}
+        assert tag_notes(read_notes(file)) == {}
     monkeypatch.setenv("MLFLOW_PERF_GROUP_NOTES", str(file))
     assert not is_gathering()
     note_reporting(RunHandle(run_id=RUN), _report(13.0))
@@ -90,8 +92,26 @@ def test_a_group_passes_its_notes_on_to_the_group_around_it(tmp_path: Path) -> N
     with gathering_notes(outer):
         with gathering_notes(tmp_path / "inner"):
             note_reporting(RunHandle(run_id=RUN), _report(12.0))
-        assert list(tag_reporting(outer)) == [f"{REPORTING_TAG}0"]
+        assert list(tag_notes(read_notes(outer))) == [f"{REPORTING_TAG}0"]
     assert dict(os.environ) == before
+
+
+def test_a_group_waits_for_the_group_inside_it_before_and_after_its_steps(tmp_path: Path) -> None:
+    """Its start and its report are mlflow-perf's own time in the outer group."""
+    outer, inner, other = tmp_path / "outer", tmp_path / "inner", "f" * 32
+    with gathering_notes(outer):
+        with gathering_notes(inner):
+            for run_id, since_sec in ((RUN, 40.0), (other, 12.0)):
+                note_reporting(RunHandle(run_id=run_id), _report(since_sec), age_sec=since_sec + 1)
+            noted = read_notes(inner)
+        own = ReportingNotes(tag_notes(noted))
+        note_group(noted, before_sec=3.0, after_sec=5.0)
+        found = ReportingNotes(tag_notes(read_notes(outer)))
+    for run_id, more in ((RUN, (3.0, 0.0)), (other, (0.0, 5.0))):
+        before, after = own.find(run_id)
+        assert found.find(run_id) == pytest.approx((before + more[0], after + more[1]), abs=0.01)
+    note_group(noted, before_sec=3.0, after_sec=5.0)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["no folder/notes", "there"])
@@ -101,7 +121,7 @@ def test_a_group_that_can_make_no_file_names_none(tmp_path: Path, name: str) -> 
     with gathering_notes(outer), gathering_notes(tmp_path / name):
         note_reporting(RunHandle(run_id=RUN), _report(12.0))
         assert is_gathering()
-        assert ReportingNotes(tag_reporting(outer)).find(RUN).after_sec > 0
+        assert ReportingNotes(tag_notes(read_notes(outer))).find(RUN).after_sec > 0
     assert not is_gathering()
     assert list(tmp_path.iterdir()) == []
 
@@ -110,7 +130,7 @@ def test_notes_of_many_steps_fit_into_tags(tmp_path: Path) -> None:
     """Of very many steps the longest are kept; of two notes in tags the longest time counts."""
     file = tmp_path / "notes"
     file.write_text("".join(f"{i:012x}:0:{i}:5:5\n" for i in range(10_000)) + "odd:x:1:1:1\n")
-    tags = tag_reporting(file)
+    tags = tag_notes(read_notes(file))
     assert len(tags) == 25
     assert max(map(len, tags.values())) < 5000
     notes = ReportingNotes(tags)

@@ -15,6 +15,7 @@ import click
 from mlflow_perf.cli import _options
 from mlflow_perf.cli._wrapped import ending_by_signal, find_signal, leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
+from mlflow_perf.core.program_age import program_age_sec
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.starting import ENDING
 from mlflow_perf.core.uris import reason_of
@@ -37,7 +38,9 @@ from mlflow_perf.tracking.reporting_notes import (
     count_apart,
     gathering_notes,
     is_gathering,
-    tag_reporting,
+    note_group,
+    read_notes,
+    tag_notes,
 )
 from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE, RunHandle
 
@@ -92,16 +95,20 @@ def command(name: str, argv: tuple[str, ...]) -> None:
                 raise
         if group.delivery.run.run_id is None and not group.is_lost:
             group.let_recover_make_run()
+        before_sec = program_age_sec()
         child.release()
         code, ended_by = child.wait(lambda: None)
+        ended = time.monotonic()
         end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
         _await_steps(group, child, end, settings)
         child.reap()
-        group.delivery.tags |= tag_reporting(notes)
-        group.apart = count_apart(notes)
+        noted = read_notes(notes)
+        group.delivery.tags |= tag_notes(noted)
+        group.apart = count_apart(noted)
     with contextlib.suppress(KeyboardInterrupt):
         child.allow_interrupt()
         _finish(group, end, settings)
+    note_group(noted, before_sec=before_sec, after_sec=time.monotonic() - ended)
     leave(-ended_by or code)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from mlflow_perf.core.format import format_count
+from mlflow_perf.core.program_age import process_age_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.node.place import Node
@@ -238,17 +239,6 @@ def _name_machine() -> str:
     """Return the start of the names of the folders whose process's id can be looked up here."""
     place = f"{socket.gethostname()} {boot_id()} {_read_pid_namespace()}".encode()
     return f"{spool.PREFIX}{hashlib.sha256(place).hexdigest()[:8]}_"
-
-
-def process_age_sec(*, at: float) -> float:
-    """Return the age of this process at a monotonic time; 0 if the system does not provide it."""
-    try:
-        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        born = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - born
-    except (OSError, ValueError, AttributeError, IndexError):
-        return 0.0
-    return max(0.0, age - (time.monotonic() - at))
 
 
 def _count_recording(folder: Path, *, but: int = -1) -> int:

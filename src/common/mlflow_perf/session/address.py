@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf._version import __version__
+from mlflow_perf.core.program_age import program_age_sec
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.place import Node
 from mlflow_perf.node.slurm_job import tag_queue
 from mlflow_perf.publish.final_document import tag_document
 from mlflow_perf.readers import host_facts
-from mlflow_perf.recorders.spool_folder import process_age_sec
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.reporting_notes import note_own
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -79,4 +78,4 @@ def tag_end(delivery: Delivery, *, is_command: bool) -> None:
     """
     delivery.tags.update(tag_queue() if delivery.index == 0 else {})
     if is_command:
-        note_own(delivery, age_sec=process_age_sec(at=time.monotonic()))
+        note_own(delivery, age_sec=program_age_sec())

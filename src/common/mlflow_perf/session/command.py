@@ -12,20 +12,19 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.own_cost import own_memory_bytes
+from mlflow_perf.core.program_age import program_age_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_oom_counts
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
-from mlflow_perf.recorders.spool_folder import process_age_sec
 from mlflow_perf.records import MB
 from mlflow_perf.session.command_runs import CommandRuns
 from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND, HeldChild, execute
@@ -168,7 +167,7 @@ def run_command(
     with contextlib.suppress(KeyboardInterrupt):  # the report is kept, and a message has said so
         child.allow_interrupt()
         _try_step(lambda: _finish(recording, runs, end))
-    age_sec = process_age_sec(at=time.monotonic())
+    age_sec = program_age_sec()
     _try_step(lambda: note_reporting(recording.run, recording.document, age_sec=age_sec))
     return code
 

@@ -75,7 +75,7 @@ def gathering_notes(notes: Path) -> Iterator[None]:
         if outer is not None:
             os.environ[_VARIABLE] = outer
             with suppress(OSError):
-                _append(outer, _read(notes))
+                _append(outer, read_notes(notes))
         with suppress(OSError):
             notes.unlink()
 
@@ -140,12 +140,34 @@ def note_apart(run: str) -> None:
             _append(path, f"apart {run[:_ID_CHARS]}\n")
 
 
-def count_apart(notes: Path) -> int:
+def note_group(text: str, *, before_sec: float, after_sec: float) -> None:
+    """Note for the group around this one what this one took; without such a group do nothing.
+
+    That group waited for it before the step that began first, and after the one that ended last.
+
+    Args:
+        text: The notes of this group's steps.
+        before_sec: What this group took before its command.
+        after_sec: What it took after its command.
+    """
+    outer, found = os.environ.get(_VARIABLE), _LINE.findall(text)
+    if not outer or not found:
+        return
+    ident, began, *rest = min(found, key=lambda one: int(one[1]))
+    first = (ident, f"{int(began) - 1000 * before_sec:.0f}", *rest)
+    *rest, sent = max(found, key=lambda one: int(one[3]))
+    last = (*rest, f"{int(sent) + 1000 * after_sec:.0f}")
+    with suppress(OSError):  # as above
+        _append(outer, "".join(f"{':'.join(line)}\n" for line in (first, last)))
+
+
+def count_apart(text: str) -> int:
     """Return how many runs the steps of a group noted in another store than the group's."""
-    return len(set(_APART.findall(_read(notes))))
+    return len(set(_APART.findall(text)))
 
 
-def _read(notes: Path) -> str:
+def read_notes(notes: Path) -> str:
+    """Return the notes of a group's steps; empty where there are none."""
     try:
         return notes.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -161,13 +183,8 @@ def _append(path: str, text: str) -> None:
         os.close(handle)
 
 
-def tag_reporting(notes: Path) -> dict[str, str]:
-    """Return the tags of a group's run with the notes of its steps; none without notes."""
-    return tag_notes(_read(notes))
-
-
 def tag_notes(text: str) -> dict[str, str]:
-    """Return the tags as `tag_reporting`, for the text of the notes.
+    """Return the tags of a group's run with the notes of its steps; none without notes.
 
     Each node of a step has noted when its process began, when its block began and ended, and when
     its report was sent. The step's block is that of all nodes: what a node took while another one
