@@ -65,6 +65,15 @@ def test_time_outside_the_measured_blocks_is_a_finding(make_run: MakeRun) -> Non
     assert workflow.findings[0].startswith("50 s of the steps' 1 min passed outside")
 
 
+def test_attempts_before_the_last_one_are_named(make_run: MakeRun) -> None:
+    """A pipeline's step has the figures of its last attempt, and the time of all."""
+    once = make_run({"duration_sec": 10.0}, component="once", started=100.0, ended=160.0)
+    twice = replace(once, tags={**once.tags, "mlflow_perf.attempts": "2"})
+    tried, outside, *_ = built(twice).findings
+    assert tried.startswith("Tried more than once: once (2 attempts); the figures are")
+    assert "(starting, importing, ending, earlier attempts)" in outside
+
+
 def test_failed_steps_come_first() -> None:
     """Failed steps are the first finding."""
     workflow = built(step("a", 100, 120), step("b", 120, 160, status="FAILED"))

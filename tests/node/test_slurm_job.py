@@ -40,6 +40,18 @@ def test_the_time_in_the_queue(program: Program) -> None:
     assert read_queue_sec("7; rm -rf /") is None
 
 
+@pytest.mark.parametrize(("own", "queue_sec"), [(None, None), ("1", 150.0)])
+def test_the_times_of_another_attempt_are_not_told(
+    program: Program, monkeypatch: pytest.MonkeyPatch, own: str | None, queue_sec: float | None
+) -> None:
+    """A job that was queued again has new times, also for the steps that ended for that."""
+    times = "SubmitTime=2026-11-22T01:00:00 StartTime=2026-11-22T01:02:30"
+    program("scontrol", f"JobId=7 JobState=PENDING Restarts=1 {times}")
+    if own is not None:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", own)
+    assert read_queue_sec("7") == queue_sec
+
+
 @pytest.mark.parametrize(
     ("said", "cause"),
     [

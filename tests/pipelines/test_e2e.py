@@ -341,8 +341,12 @@ def test_ranks_are_real_processes(ran: Ran, step: str, places: list[tuple[int, .
 
 
 def test_a_step_is_tried_again(ran: Ran) -> None:
-    """A step with retries that fails once ends well, and its run says how often it was tried."""
-    assert ran.run_of("flaky").data.tags["mlflow_perf.attempts"] == "2"
+    """A step with retries that fails once ends well, and its run keeps what both attempts used."""
+    run = ran.run_of("flaky")
+    assert run.data.tags["mlflow_perf.attempts"] == "2"
+    assert "mlflow_perf.cause" not in run.data.tags
+    files = [item.path for item in ran.client.list_artifacts(run.info.run_id, "perf")]
+    assert sum(path.startswith("perf/replaced-node-0-") for path in files) == 1
 
 
 ONE = """

@@ -37,6 +37,9 @@ class RememberedRuns:
     def has_report(self, _run_id: str) -> bool:
         return False
 
+    def forget_report(self, run_id: str) -> None:
+        RUNS.append(("forget", run_id))
+
     def untag(self, _run_id: str, key: str) -> None:
         RUNS.append(("untag", key))
 
@@ -173,6 +176,22 @@ def test_the_journal_of_an_attempt_is_sent_before_the_next(
     assert not job.attempt_folder("measured", 2).exists()
     # Why the first attempt ended is not why the step did.
     assert ("untag", "mlflow_perf.cause") in RUNS
+
+
+def test_each_attempt_is_reported(job: StepJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a step that does not report itself, the wrapper's report of every attempt is sent."""
+    monkeypatch.setattr(RememberedRuns, "has_report", lambda *_: ("forget", "the-run") in RUNS)
+    sent = []
+
+    def recover(folder: Path, *, of_any_host: bool) -> list[Any]:
+        sent.append((folder.relative_to(job.folder).as_posix(), of_any_host))
+        return []
+
+    monkeypatch.setattr(step_module, "recover", recover)
+    outcome = run_step(_change(job, command=f"! mkdir {job.folder}/once", retries=1))
+    assert (outcome.status, outcome.reported) == ("FINISHED", True)
+    assert sent == [("journals", True), ("measured", True), ("journals/attempt-2", True)]
+    assert [what for what, _ in RUNS].count("forget") == 1
 
 
 def test_one_rank_that_fails_ends_the_others(job: StepJob) -> None:

@@ -36,6 +36,14 @@ def test_a_workflow_can_fail_outside_its_steps(own: str | None, shown: str) -> N
     assert build_workflow_page({"steps": steps, "status": own}).status == shown
 
 
+def test_a_workflow_that_ended_well_is_no_failure_of_a_step() -> None:
+    """A step may have been tried again, or its end ignored: the status is that of MLflow's run."""
+    steps = [{"name": "a", "started": 1.0, "duration_sec": 1.0, "status": "FAILED"}]
+    flow = build_workflow_page({"steps": steps, "status": "FINISHED"})
+    assert (flow.status, flow.rows[0]["status"]) == ("FINISHED", "FAILED")
+    assert build_workflow_page({"steps": steps, "status": "RUNNING"}).status == "FAILED"
+
+
 def test_what_mlflow_perf_took_itself_is_drawn_before_the_waiting() -> None:
     """A workflow without the figure has neither a bar nor a tile for it."""
     first = {"name": "a", "started": 100.0, "duration_sec": 10.0}

@@ -59,7 +59,7 @@ class Workflow:
         data = asdict(self)
         for step in data["steps"]:
             step["depends_on"] = step["depends_on"] or ()
-            del step["measured_by"]
+            del step["measured_by"], step["attempts"]
             for node in step["nodes"]:
                 del node["host_cores"]
         return data
@@ -169,6 +169,7 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
     starts = [node.started for node in nodes] + ([] if run.started is None else [run.started])
     started = min(starts, default=now)
     ends = [node.ended for node in nodes]
+    tried = run.tags.get(f"{TAG}attempts", "")
     # If somebody else ends the run late, or never, its work still ended with its last node.
     ended = run.ended if run.ended is not None else max(ends, default=max(now, started))
     return Step(
@@ -185,6 +186,7 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
         params=dict(run.params),
         submitted=run.submitted or 0.0,
         measured_by=run.tags.get(MEASURED_TAG, ""),
+        attempts=int(tried) if tried.isdecimal() and len(tried) < 10 else 1,
     )
 
 

@@ -29,6 +29,9 @@ def list_findings(
     broken = [f"{step.name} ({step.status})" for step in steps if step.is_broken]
     if broken:
         yield f"Did not finish: {join_some(broken)}."
+    repeated = [f"{step.name} ({step.attempts} attempts)" for step in steps if step.attempts > 1]
+    if repeated:
+        yield f"Tried more than once: {join_some(repeated)}; the figures are the last one's."
     # A verdict on the blocks explains little where most of the time passed outside them.
     outside = list(_find_unmeasured(steps, totals["running_sec"]))
     is_news = totals["outside_sec"] >= 0.5 * totals["running_sec"]
@@ -95,9 +98,10 @@ def _find_unmeasured(steps: Sequence[Step], running_sec: float) -> Iterator[str]
     total = sum(outside.values())
     if total >= max(_OUTSIDE_MIN_SEC, _OUTSIDE_SHARE * running_sec):
         most = max(outside, key=lambda name: outside[name])
+        earlier = ", earlier attempts" if any(step.attempts > 1 for step in steps) else ""
         yield (
             f"{duration(total)} of the steps' {duration(running_sec)} passed outside their "
-            f"measured blocks (starting, importing, ending), most of it in {most} "
+            f"measured blocks (starting, importing, ending{earlier}), most of it in {most} "
             f"({duration(outside[most])})."
         )
 

@@ -75,6 +75,7 @@ class Step:
         params: The parameters of its run.
         submitted: Unix time, in seconds; 0.0 where only its dependencies tell when it could begin.
         measured_by: The run whose figures contain its own; empty where there is none.
+        attempts: How often a pipeline tried it; its nodes are those of the last attempt.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Step:
     params: Mapping[str, str] = field(default_factory=dict)
     submitted: float = 0.0
     measured_by: str = ""
+    attempts: int = 1
 
     @property
     def ended(self) -> float:

@@ -30,6 +30,9 @@ _CAUSES = {
 def read_queue_sec(job_id: str) -> float | None:
     """Return the seconds between a running job's submission and its start; None if unknown."""
     facts = _show("job", job_id)
+    # Of a job that was queued again while this step ended, the controller tells the new times.
+    if facts.get("Restarts", "0") != os.environ.get("SLURM_RESTART_COUNT", "0"):
+        return None
     try:
         submitted, started = (
             datetime.fromisoformat(facts[name]) for name in ("SubmitTime", "StartTime")

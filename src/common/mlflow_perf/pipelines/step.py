@@ -182,11 +182,10 @@ def run_step(
         started, began = time.time(), time.monotonic()
         outcome = Outcome(name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
         try:
-            outcome = _run_attempts(job, outcome, sized)
+            outcome = _run_attempts(job, outcome, sized, tracking)
         except PipelineError as error:
             outcome = replace(outcome, message=str(error))
         outcome = replace(outcome, duration_sec=time.monotonic() - began)
-        _recover(job, outcome.attempts)
         outcome = replace(outcome, reported=_settle_report(job, outcome, tracking))
         _end_run(tracking, outcome)
         if outcome.status != "FINISHED":
@@ -194,7 +193,9 @@ def run_step(
         return outcome
 
 
-def _run_attempts(job: StepJob, outcome: Outcome, sized: SizedAttempts) -> Outcome:
+def _run_attempts(
+    job: StepJob, outcome: Outcome, sized: SizedAttempts, tracking: Tracking
+) -> Outcome:
     """Repeat the step until it finishes, is stopped, or has no retries left.
 
     After an out-of-memory kill it is repeated with more memory, which counts as no retry.
@@ -207,8 +208,8 @@ def _run_attempts(job: StepJob, outcome: Outcome, sized: SizedAttempts) -> Outco
     retries_left = job.step.retries
     for attempt in count(1):
         if attempt > 1:
-            # Sent later, these journals would replace the figures of the next attempt.
-            _recover(job, attempt - 1)
+            # The run keeps the report of each attempt; its figures are those of the last one.
+            _settle_report(job, outcome, tracking, is_last=False)
         # The half-written outputs of a failed attempt must not be taken for results.
         shutil.rmtree(job.folder / "outputs", ignore_errors=True)
         if attempt > 1:
@@ -249,26 +250,33 @@ def _run_attempts(job: StepJob, outcome: Outcome, sized: SizedAttempts) -> Outco
     return outcome
 
 
-def _recover(job: StepJob, attempt: int) -> None:
-    """Send the journals that an attempt's killed or cut-off ranks left behind."""
-    # The launcher has ended, and so have the ranks that it started on other hosts.
-    for left in recover(job.attempt_folder("journals", attempt), of_any_host=True):
-        _log.info("Step %s, node %d was logged late: %s", job.step.name, left.node, left.cause)
+def _settle_report(
+    job: StepJob, outcome: Outcome, tracking: Tracking, *, is_last: bool = True
+) -> bool:
+    """Send what is left of the latest attempt's report; return whether the step reported itself.
 
-
-def _settle_report(job: StepJob, outcome: Outcome, tracking: Tracking) -> bool:
-    """Send what the wrapper measured, unless the step reported itself; return whether it did."""
+    If it did not, its report is what the wrapper measured.
+    """
+    journals = job.attempt_folder("journals", outcome.attempts)
     measured = job.attempt_folder("measured", outcome.attempts)
+    # The launcher has ended, and so have the ranks that it started on other hosts.
+    for left in recover(journals, of_any_host=True):
+        _log.info("Step %s, node %d was logged late: %s", job.step.name, left.node, left.cause)
     if outcome.run_id is None:
         return False
     try:
         # A report that could not be sent is still in its journal.
-        kept = any(job.attempt_folder("journals", outcome.attempts).glob("*.journal"))
-        if kept or tracking.has_report(outcome.run_id):
+        reported = any(journals.glob("*.journal")) or tracking.has_report(outcome.run_id)
+        if reported:
             shutil.rmtree(measured, ignore_errors=True)
-            return True
-        for left in recover(measured, of_any_host=True):
-            _log.debug("Step %s, node %d was measured: %s", job.step.name, left.node, left.cause)
+        else:
+            for left in recover(measured, of_any_host=True):
+                _log.debug(
+                    "Step %s, node %d was measured: %s", job.step.name, left.node, left.cause
+                )
+        if not is_last:
+            tracking.forget_report(outcome.run_id)
+        return reported
     # The edge to MLflow: the step's outcome holds even if its figures are not recorded.
     except Exception:  # noqa: BLE001 - see above
         _log.warning("The figures of step %r could not be sent.", job.step.name, exc_info=True)

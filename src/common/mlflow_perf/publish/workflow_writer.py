@@ -195,6 +195,10 @@ class Tracking:
         """Return whether the run has a performance report."""
         return f"{TAG}version" in self._client.get_run(run_id).data.tags
 
+    def forget_report(self, run_id: str) -> None:
+        """Let `has_report` tell of a report that comes from now on; the present one stays."""
+        self.untag(run_id, f"{TAG}version")
+
     def tag(self, run_id: str, key: str, value: str) -> None:
         """Set a tag of a run."""
         self._client.set_tag(run_id, key, value)

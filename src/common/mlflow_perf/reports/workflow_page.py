@@ -26,6 +26,7 @@ from mlflow_perf.model.summary import summarise_run
 from mlflow_perf.reports.job_share import CpuShare, add_cpu_shares, read_cpu_share
 from mlflow_perf.reports.tables import Tile
 
+_ENDED = {"FINISHED", *BROKEN}
 _MOST_STEPS = 1000
 _MOST_NODES = 64
 _MOST_NAMES = 100
@@ -83,7 +84,7 @@ class WorkflowPage:
 
     Attributes:
         name: Name of the workflow.
-        status: The worst of its steps.
+        status: Its own, as MLflow's; until it has ended, the worst of its steps.
         started: Start time, as text.
         tiles: Headline figures.
         findings: What to change first, one sentence each.
@@ -161,7 +162,7 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
     length = max((end for _, end in spans), default=0.0) - start
     axis = _Axis(start, min(max(length, 1e-9), _LONGEST_SEC))
     shown = steps[:_MOST_STEPS]
-    own, statuses = data.get("status"), [step.status for step in steps]
+    own, statuses = str(data.get("status") or ""), [step.status for step in steps]
     took = {step.name: step.took for step in steps}
     path = []
     for name in map(str, _read_list(data.get("critical_path"))[:_MOST_STEPS]):
@@ -171,7 +172,7 @@ def build_workflow_page(data: Mapping[str, Any]) -> WorkflowPage:
     return WorkflowPage(
         name=str(data.get("name") or ""),
         # A runner draws the report before the whole has ended.
-        status=worst_status((own if own in BROKEN else "", *statuses)),
+        status=own if own in _ENDED else worst_status(statuses),
         started=clock_time(start) if start > 0 else "",
         tiles=list(_build_tiles(data, steps, read_number(data.get("duration_sec")) or length)),
         findings=[str(text) for text in _read_list(data.get("findings"))[:_MOST_NAMES]],
