@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlflow_perf.analysis.usage import Usage
-from mlflow_perf.analysis.wanted_cpus import count_wanted_cpus
+from mlflow_perf.analysis.wanted_cpus import count_wanted_cpus, is_serial
 
 BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "cpu_avg_utilization_pct": 100.0}
 
@@ -49,3 +49,14 @@ def test_only_threads_of_one_process_take_turns(
     """Each process has a lock of its own, and threads under one lock share the computing."""
     told = {"job_processes_avg": processes, "job_ran_beside_pct": beside_pct}
     assert count_wanted_cpus(Usage({**BASE, **CHILDREN, **told})) == cpus
+
+
+@pytest.mark.parametrize(("cpus", "delay_pct", "serial"), [(1, None, 0), (1, 2.0, 1), (2, None, 1)])
+def test_a_job_that_had_one_cpu_is_serial_only_if_no_thread_waited(
+    cpus: int, delay_pct: float | None, serial: int
+) -> None:
+    """An imported task that kept its only CPU busy may have had use for another one."""
+    figures = {"cpu_limit_cores": float(cpus), "job_cpu_avg_cores": 0.95, "job_max_cpu_cores": 1.0}
+    if delay_pct is not None:
+        figures["job_run_delay_pct"] = delay_pct
+    assert is_serial(Usage({**BASE, **figures}), demand=1.0) is bool(serial)

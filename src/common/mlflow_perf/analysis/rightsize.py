@@ -309,6 +309,7 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     slowed = max(peaks.all, key=lambda peak: peak.usage["cpu_throttled_pct"])
     throttled = slowed.usage["cpu_throttled_pct"]
     held = max(peaks.all, key=lambda peak: peak.usage.cores - peak.usage.allowed_cores)
+    is_serial = all(peak.is_serial for peak in peaks.all) and wanted <= SERIAL_PEAK
     if throttled >= 10 and wanted > cores:
         evidence.append(
             f"CPU: the quota held it back for {throttled:.0f}% of the time ({slowed.where}): "
@@ -319,12 +320,10 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     elif min(wanted, peaks.find_worst(lambda peak: peak.demand_cores)[0]) >= cores + 0.3:
         waited = explain_wait([(p.usage, p.demand_cores) for p in peaks.all if p.is_short])
         evidence.append(f"CPU: {waited} it could use {wanted:.2f}.")
-    elif worst.usage.busy_pct >= _SATURATED_PCT:
-        evidence.append(
-            f"CPU: they were {worst.usage.busy_pct:.0f}% busy throughout: with more it may be "
-            "faster."
-        )
-    if all(peak.is_serial for peak in peaks.all) and wanted <= SERIAL_PEAK:
+    elif worst.usage.busy_pct >= _SATURATED_PCT and not is_serial:
+        busy = f"{worst.usage.busy_pct:.0f}% busy throughout"
+        evidence.append(f"CPU: they were {busy}: with more it may be faster.")
+    if is_serial:
         evidence.append("CPU: its work is serial, one CPU is what it can use.")
     return max(1, math.ceil(wanted - CPU_TOLERANCE)), evidence
 

@@ -29,8 +29,11 @@ def is_serial(usage: Usage, demand: float) -> bool:
         demand: CPUs that the job would have used with the node to itself, on average.
     """
     low, high = SERIAL_AVERAGE
+    # On one CPU only threads that wait tell whether the job could use another.
+    knows_demand = usage.cores > 1 or "job_run_delay_pct" in usage
     return (
-        (usage.peak_cores or 0.0) <= SERIAL_PEAK
+        knows_demand
+        and (usage.peak_cores or 0.0) <= SERIAL_PEAK
         and low <= usage["job_cpu_avg_cores"] <= high
         and demand <= 1.3
     )
