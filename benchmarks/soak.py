@@ -95,10 +95,14 @@ def main() -> int:
     hours = (late[0]["minutes"] - early[0]["minutes"]) / 60
     runs = late[0]["runs"] - early[0]["runs"]
     print(f"{looks[-1]['runs']:.0f} runs in {looks[-1]['minutes']:.1f} minutes")
+    # How many threads there are at a moment depends on what is being sent: the most count.
     more = {
-        key: statistics.median(look[key] for look in late)
-        - statistics.median(look[key] for look in early)
-        for key in ("mb", "blocks", "descriptors", "threads", "children", "files", "files_kb")
+        key: typical(look[key] for look in late) - typical(look[key] for look in early)
+        for typical, keys in (
+            (statistics.median, ("mb", "blocks", "files", "files_kb")),
+            (max, ("descriptors", "threads", "children")),
+        )
+        for key in keys
     }
     for key, value in more.items():
         print(f"growth of {key} from the second quarter to the last: {value:+.1f}")
