@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.workspaces import read_workspace
 
 _NAMED_SERVERS = ("databricks", "databricks-uc", "uc")
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -120,8 +121,7 @@ def strip_credentials(uri: str) -> str:
 
 def encode_query(**values: str) -> str:
     """Return the query of a page of MLflow's server, with the workspace that MLflow uses now."""
-    # `mlflow.set_workspace` sets the variable, too.
-    workspace = os.environ.get("MLFLOW_WORKSPACE", "").strip()
+    workspace = read_workspace()
     return urllib.parse.urlencode({**values, **({"workspace": workspace} if workspace else {})})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.uris import is_local, redact_password
+from mlflow_perf.core.uris import find_local_database, is_local, is_refused, redact_password
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.publish.final_document import CAUSE_TAG
@@ -34,6 +34,7 @@ from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PerfRun
 from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, tag_notes
+from mlflow_perf.tracking.run_handle import RunHandle
 
 _SAME_START_SEC = 0.001
 # What MLflow, or a database's driver, sends to any server that an address names.
@@ -48,6 +49,25 @@ _FAILED_REQUEST = re.compile(
 )
 
 _log = get_logger(__name__)
+
+
+def check_store(run: RunHandle) -> None:
+    """Refuse to ask a store that must not get this user's credentials, is away, or is gone.
+
+    Raises:
+        DocumentError: When it must not be asked, or its file does not exist any more.
+        ConnectionRefusedError: When nothing listens there.
+    """
+    uri = run.tracking_uri
+    check_credentials(uri)
+    if is_refused(uri):
+        raise ConnectionRefusedError(f"nothing listens at {redact_password(uri)}")
+    file = find_local_database(uri)
+    # MLflow would create an embedded store that is gone, and find no run there.
+    if run.run_id and file is not None and file.is_absolute() and not file.exists():
+        raise DocumentError(
+            f"its run was in {file}, which is not there; bring that back, or delete the journal"
+        )
 
 
 def check_credentials(uri: str) -> None:
@@ -125,9 +145,12 @@ def is_known(delivery: Delivery) -> bool:
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
+        store = redact_password(run.tracking_uri)
+        if run.workspace:
+            store = f"the workspace {run.workspace} of {store}"
         raise DocumentError(
-            f"{redact_password(run.tracking_uri)} has no run {run.run_id} any more; if it was "
-            "deleted for good, delete the journal"
+            f"{store} has no run {run.run_id} any more; if it was deleted for good, delete the "
+            "journal"
         ) from error
     # The file alone is not all of a report: a deleted run takes files and refuses metrics.
     if stored.info.lifecycle_stage == "deleted" or not stored.data.metrics:
