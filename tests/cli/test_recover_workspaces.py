@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
+from tests.cli.test_recover import Call
 from tests.conftest import _free_port, _wait_for
+from tests.publish.test_recovery import delivery_with
 
 pytest.importorskip("mlflow.utils.workspace_context", reason="this MLflow has no workspaces")
 
@@ -146,7 +149,8 @@ def place(_migrated_store: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         place.perf("group", "flow", "--", "sh", "-c", STEP, **in_a)
     place.perf("run", "--name", "away-a", "--", "true", **in_a)
     place.perf("run", "--name", "away", "--", "true")
-    assert len(list(place.journals.glob("*.journal"))) == 5
+    place.perf("group", "late", "--", "true", **in_a, MLFLOW_PERF_START_TIMEOUT="2")
+    assert len(list(place.journals.glob("*.journal"))) == 6
     with place.serving():
         done = place.perf("recover", MLFLOW_WORKSPACE="team-b")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -159,7 +163,7 @@ def test_recover_sends_each_journal_to_the_workspace_of_its_job(place: Place) ->
     A job without a workspace had that of the server's default.
     """
     of_a, of_b, of_none = (place.runs(name) for name in ("team-a", "team-b", "default"))
-    assert {"away-a", "killed", "flow", "step"} <= of_a.keys()
+    assert {"away-a", "killed", "flow", "step", "late"} <= of_a.keys()
     assert of_none.keys() == {"away"}
     assert of_b.keys() == {"autologged-team-b"}
     assert not list(place.journals.glob("*.journal"))
@@ -182,3 +186,19 @@ def test_a_report_goes_to_its_run_when_the_job_is_elsewhere_by_then(
     run = place.runs("team-a")[name]
     assert "duration_sec" in {one["key"] for one in run["data"]["metrics"]}
     assert run["info"]["status"] == "FINISHED"
+
+
+def test_a_server_without_workspaces_has_one_place_for_all(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
+) -> None:
+    """MLflow refuses the workspace that a job named in vain; no report is lost by that."""
+    journal = delivery_with(
+        tracking_uri=server, workspace="team-a", run_name="in-vain", nonce="a1b2", own_run=True,
+        experiment_name="in-vain",
+    )  # fmt: skip
+    (tmp_path / "kept.journal").write_bytes(journal)
+    monkeypatch.setenv("MLFLOW_WORKSPACE", "team-b")
+    done = cli("recover", str(tmp_path))
+    assert "sent now" in done.output, done.output
+    (run,) = mlflow.search_runs(experiment_names=["in-vain"], output_format="list")
+    assert run.info.run_name == "in-vain"

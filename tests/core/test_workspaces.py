@@ -9,6 +9,8 @@ import pytest
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.workspaces import read_workspace, work_in, working_in
+from mlflow_perf.errors import SettingError
+from mlflow_perf.tracking.mlflow_call import MlflowCall
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +65,12 @@ def test_an_mlflow_without_workspaces_is_asked_as_ever(monkeypatch: pytest.Monke
     assert work_in("there") is None
     with working_in("there"):
         pass
+
+
+def test_a_variable_that_names_no_workspace_hurts_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server refuses it; only what somebody else named is refused here."""
+    monkeypatch.setenv("MLFLOW_WORKSPACE", "No Name!")
+    assert MlflowCall(read_workspace, name="test").result(30) == "No Name!"
+    with pytest.raises(SettingError), working_in("../x"):
+        pass
+    assert read_workspace() == "No Name!"

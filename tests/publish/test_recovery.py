@@ -449,11 +449,14 @@ def test_a_journal_of_an_older_program_goes_to_the_given_workspace(
 
 @pytest.mark.parametrize("name", ["../x", "a\r\nX-Other: 1", "x" * 500, "ümlaut"])
 def test_a_forged_workspace_is_sent_nowhere(
-    name: str, sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, sent: list[Delivery], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MLflow would put it into a header of each request."""
+    """MLflow would put it into a header of each request; its server gets the other journals."""
     pytest.importorskip("mlflow.utils.workspace_context")
-    (tmp_path / "forged.journal").write_bytes(delivery_with(workspace=name))
-    (one,) = recover_each(tmp_path)
-    assert one.outcome == "kept"
-    assert not sent
+    monkeypatch.setattr(mlflow_perf.publish.recovery_checks, "is_refused", lambda _: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda _: False)
+    for file, workspace in (("a", name), ("b", "team-a")):
+        journal = delivery_with(workspace=workspace, tracking_uri="http://mlflow.here")
+        (tmp_path / f"{file}.journal").write_bytes(journal)
+    assert [one.outcome for one in recover_each(tmp_path)] == ["kept", "sent"]
+    assert [one.run.workspace for one in sent] == ["team-a"]

@@ -119,10 +119,15 @@ def strip_credentials(uri: str) -> str:
     return re.sub(r"(?<=://)[^\s/@]*@", "", uri)
 
 
-def encode_query(**values: str) -> str:
-    """Return the query of a page of MLflow's server, with the workspace that MLflow uses now."""
-    workspace = read_workspace()
-    return urllib.parse.urlencode({**values, **({"workspace": workspace} if workspace else {})})
+def encode_query(*, workspace: str | None = None, **values: str) -> str:
+    """Return the query of a page of MLflow's server.
+
+    Args:
+        workspace: The workspace that has what is shown; default: the one that MLflow uses now.
+        values: The rest.
+    """
+    place = read_workspace() if workspace is None else workspace
+    return urllib.parse.urlencode({**values, **({"workspace": place} if place else {})})
 
 
 def is_database(uri: str) -> bool:

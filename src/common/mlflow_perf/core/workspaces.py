@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from mlflow_perf.errors import SettingError
+
 if TYPE_CHECKING:
     from contextvars import Token
 
@@ -38,7 +40,7 @@ def working_in(name: str | None) -> Iterator[None]:
         name: The workspace; empty for the server's default; None changes nothing.
 
     Raises:
-        mlflow.exceptions.MlflowException: When the name cannot be one of a workspace.
+        SettingError: When the name cannot be one of a workspace.
     """
     token = work_in(name)
     try:
@@ -58,7 +60,7 @@ def work_in(name: str | None) -> Token[str | None] | None:
         What takes that back; None where there was nothing to do.
 
     Raises:
-        mlflow.exceptions.MlflowException: As `working_in`.
+        SettingError: As `working_in`.
     """
     # An equal name is bound, too, because the job may set another variable at any time. That cannot
     # be done for none: a server without workspaces refuses the name of the default one.
@@ -69,5 +71,10 @@ def work_in(name: str | None) -> Token[str | None] | None:
         from mlflow.utils.workspace_context import set_server_request_workspace
     except ImportError:  # an older MLflow, which has no workspaces
         return None
-    # `mlflow.set_workspace` would set the variable of the whole process, too.
-    return set_server_request_workspace(name or _DEFAULT)
+    try:
+        # `mlflow.set_workspace` would set the variable of the whole process, too.
+        return set_server_request_workspace(name or _DEFAULT)
+    except Exception as error:
+        if is_same:  # MLflow does not check what the variable says; its server will
+            return None
+        raise SettingError(f"MLflow has no workspace with such a name: {name!r}") from error

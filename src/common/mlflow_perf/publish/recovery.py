@@ -38,6 +38,7 @@ from mlflow_perf.publish.journal import BEGUN, FORMAT, REMOVED, SUFFIX, live
 from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.recovery_checks import (
+    call_in_workspace,
     check_store,
     end_without_figures,
     find_destination,
@@ -369,14 +370,7 @@ def _send_journal(path: Path, data: bytes, whole: _Pass) -> Recovered | None:
     if uri in whole.away:
         raise ConnectionRefusedError(whole.away[uri])
     try:
-        with working_in(run.workspace):
-            outcome = "known" if is_known(delivery) else "sent"
-            run.has_page, run_id = has_page(uri), run.run_id
-            document = delivery.document
-            if document.started is None and not document.summary:
-                outcome, run_id = end_without_figures(delivery, path)
-            elif outcome == "sent":
-                run_id = write_node(delivery)
+        outcome, run_id = call_in_workspace(run, lambda: _deliver(delivery, path))
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
         raise
     except Exception as error:
@@ -388,6 +382,16 @@ def _send_journal(path: Path, data: bytes, whole: _Pass) -> Recovered | None:
     if run_id and outcome == "sent":
         whole.sent.setdefault(run.workspace, []).append((uri, run_id))
     return Recovered(run_id, delivery.index, cause, outcome)
+
+
+def _deliver(delivery: Delivery, path: Path) -> tuple[str, str | None]:
+    """Send what a journal has, unless its run has it; return the outcome and the run's id."""
+    outcome = "known" if is_known(delivery) else "sent"
+    delivery.run.has_page = has_page(delivery.run.tracking_uri)
+    document = delivery.document
+    if document.started is None and not document.summary:
+        return end_without_figures(delivery, path)
+    return outcome, write_node(delivery) if outcome == "sent" else delivery.run.run_id
 
 
 def _remove(path: Path, spooled: Path | None) -> None:

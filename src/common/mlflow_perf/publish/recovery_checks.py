@@ -7,13 +7,14 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import find_local_database, is_local, is_refused, redact_password
+from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.publish.final_document import CAUSE_TAG
@@ -36,7 +37,10 @@ from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PerfRun
 from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, tag_notes
 from mlflow_perf.tracking.run_handle import RunHandle
 
+T = TypeVar("T")
+
 _SAME_START_SEC = 0.001
+_UNSURE = "could not determine whether the server supports workspaces"  # of a server before 3.10
 # What MLflow, or a database's driver, sends to any server that an address names.
 _CREDENTIALS = (
     "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD",
@@ -122,6 +126,27 @@ def shorten(reason: str) -> str:
     """Return why a request failed, without the addresses that MLflow and urllib3 put around it."""
     found = _FAILED_REQUEST.fullmatch(reason)
     return reason if found is None else found[1] or found[2]
+
+
+def call_in_workspace(run: RunHandle, call: Callable[[], T]) -> T:
+    """Make a call in the workspace in which a job worked, and return its result.
+
+    Where its server has no workspaces, the job named one in vain. There is only one place then.
+
+    Raises:
+        Exception: Whatever the call raises.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        with working_in(run.workspace):
+            return call()
+    except MlflowException as error:
+        has_none = error.error_code == "FEATURE_DISABLED" or _UNSURE in str(error)
+        if not (run.workspace and has_none):
+            raise
+    run.workspace = ""
+    return call()
 
 
 def is_known(delivery: Delivery) -> bool:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import encode_query, is_http, is_local, strip_credentials
-from mlflow_perf.core.workspaces import read_workspace, working_in
+from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
 if TYPE_CHECKING:
@@ -86,14 +86,14 @@ class RunHandle:
         if self.run_id is None or not is_http(self.tracking_uri):
             return None
         address = strip_credentials(self.tracking_uri).rstrip("/")
-        with working_in(self.workspace):
-            if self.has_page:
-                return f"{address}{PAGE_PATH}/run?{encode_query(id=self.run_id)}"
-            query = encode_query(workflowType="machine_learning")
+        if self.has_page:
+            query = encode_query(id=self.run_id, workspace=self.workspace)
+            return f"{address}{PAGE_PATH}/run?{query}"
         if self.experiment_id is None:
             return None
         run_id = quote(self.run_id, safe="")
         place = f"experiments/{quote(self.experiment_id, safe='')}/runs/{run_id}"
+        query = encode_query(workflowType="machine_learning", workspace=self.workspace)
         return f"{address}/#/{place}?{query}"
 
     def use(self, run: StartedRun) -> None:
