@@ -17,7 +17,7 @@ OTHERS = (
     "recorders/test_spool_folder.py", "session/test_run_sources.py",
     "tracking/test_client.py", "session/test_autolog.py", "core/test_originals.py",
     "session/test_command.py", "cli/test_run.py", "session/test_report.py",
-    "session/test_outcome.py", "session/test_group_start.py",
+    "session/test_outcome.py", "session/test_group_start.py", "cli/test_recover_workspaces.py",
 )  # fmt: skip
 """Tests of the table that are not in this folder."""
 

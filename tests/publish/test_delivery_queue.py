@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.core.threads import Event
+from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish import delivery_queue, dispatch
 from mlflow_perf.publish.delivery_queue import DeliveryQueue, LateJournal, Sending
@@ -150,3 +151,19 @@ def test_what_is_asked_before_a_report_is_sent_counts() -> None:
     assert asked[0] == sending.until
     assert sending.keep() is False
     assert asked[1] < began
+
+
+def test_a_brief_report_is_sent_to_the_workspace_of_its_run(
+    make_sending: Callable[[], Sending], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job goes on meanwhile, perhaps in another workspace."""
+    pytest.importorskip("mlflow.utils.workspace_context")
+    monkeypatch.setenv("MLFLOW_WORKSPACE", "late")
+    seen: list[str] = []
+    monkeypatch.setattr(delivery_queue, "write_node", lambda _: seen.append(read_workspace()))
+    sending = make_sending()
+    delivery = sending._make(0.0)
+    delivery.is_brief, delivery.run.workspace = True, "team-a"
+    sending.send(30.0)
+    assert sending.is_sent
+    assert seen == ["team-a"]

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from tests.publish.test_journal import new_journal, rows
 
 import mlflow_perf.publish.recovery
+from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.errors import DocumentError, NotUploadedError
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.publish.journal import BEGUN, FORMAT
@@ -79,6 +81,7 @@ def delivery_with(**wrong: Any) -> bytes:
         pytest.param(delivery_with(index=-1), "damaged", id="negative index"),
         pytest.param(delivery_with(tags={"a": 1}), "damaged", id="tag"),
         pytest.param(delivery_with(run_id=["x"]), "damaged", id="run id"),
+        pytest.param(delivery_with(workspace=7), "damaged", id="workspace"),
         pytest.param(journal_of({"rows": 7}), "damaged", id="rows"),
         pytest.param(journal_of({"rows": [7]}), "damaged", id="row"),
         pytest.param(journal_of({"snapshot": {"summary": 1}}), "damaged", id="snapshot"),
@@ -241,7 +244,7 @@ def test_a_server_that_hangs_is_asked_once(
     monkeypatch.setattr(mlflow_perf.publish.recovery, "write_node", write)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "renew_workflows", list)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda uri: False)
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_refused", lambda uri: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery_checks, "is_refused", lambda uri: False)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "is_known", lambda delivery: False)
     uris = ["hangs", "hangs", "answers", "answers", "no-artifacts", "no-artifacts"]
     for name, uri in enumerate(uris):
@@ -396,3 +399,64 @@ def test_a_journal_that_its_job_could_not_delete_goes_without_a_word(
     (tmp_path / "a.journal").write_bytes(journal_of(removed=True, spool=folder.name))
     assert list(recover_each(tmp_path)) == []
     assert (sent, caplog.text, list(tmp_path.iterdir())) == ([], "", [])
+
+
+@pytest.mark.parametrize("here", ["", "team-b"])
+def test_each_journal_is_sent_to_the_workspace_of_its_job(
+    here: str, sent: list[Delivery], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only this thread works there, and no longer than for that journal.
+
+    A job without a workspace had the server's default one, which has this name.
+    """
+    pytest.importorskip("mlflow.utils.workspace_context")
+    monkeypatch.setenv("MLFLOW_WORKSPACE", here)
+    seen: list[tuple[str, str]] = []
+
+    def write(delivery: Delivery) -> str:
+        elsewhere = BackgroundCall(read_workspace, name="other").result(30)
+        seen.append((read_workspace(), elsewhere))
+        return f"run in {read_workspace()}"
+
+    renewed: list[tuple[str, list[tuple[str, str]]]] = []
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "write_node", write)
+    monkeypatch.setattr(
+        mlflow_perf.publish.recovery,
+        "renew_workflows",
+        lambda runs: renewed.append((read_workspace(), runs)),
+    )
+    for name, known in (
+        ("a", {"workspace": "team-a"}), ("b", {"workspace": "team-b"}), ("c", {"workspace": ""}),
+        ("old", {}),
+    ):  # fmt: skip
+        (tmp_path / f"{name}.journal").write_bytes(delivery_with(**known))
+    assert len(list(recover(tmp_path))) == 4
+    default = "default" if here else ""
+    assert seen == [("team-a", here), ("team-b", here), (default, here), (here, here)]
+    assert read_workspace() == os.environ["MLFLOW_WORKSPACE"] == here
+    assert ("team-a", [("", "run in team-a")]) in renewed
+
+
+def test_a_journal_of_an_older_program_goes_to_the_given_workspace(
+    sent: list[Delivery], tmp_path: Path
+) -> None:
+    """It does not say where its job worked, so the caller does."""
+    (tmp_path / "old.journal").write_bytes(delivery_with())
+    (tmp_path / "new.journal").write_bytes(delivery_with(workspace=""))
+    assert len(list(recover_each(tmp_path, workspace="team-a"))) == 2
+    assert [one.run.workspace for one in sent] == ["", "team-a"]
+
+
+@pytest.mark.parametrize("name", ["../x", "a\r\nX-Other: 1", "x" * 500, "ümlaut"])
+def test_a_forged_workspace_is_sent_nowhere(
+    name: str, sent: list[Delivery], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow would put it into a header of each request; its server gets the other journals."""
+    pytest.importorskip("mlflow.utils.workspace_context")
+    monkeypatch.setattr(mlflow_perf.publish.recovery_checks, "is_refused", lambda _: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda _: False)
+    for file, workspace in (("a", name), ("b", "team-a")):
+        journal = delivery_with(workspace=workspace, tracking_uri="http://mlflow.here")
+        (tmp_path / f"{file}.journal").write_bytes(journal)
+    assert [one.outcome for one in recover_each(tmp_path)] == ["kept", "sent"]
+    assert [one.run.workspace for one in sent] == ["team-a"]

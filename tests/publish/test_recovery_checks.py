@@ -28,7 +28,7 @@ def test_a_forged_journal_gets_no_credentials(
     sent: list[Delivery], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token goes to the server that the environment names, and to no other."""
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_refused", lambda _: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery_checks, "is_refused", lambda _: False)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda _: False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cr3t")
@@ -59,7 +59,7 @@ def test_a_server_that_fails_is_described_once(
             f"/api/2.0/mlflow/runs/get?run_id={run_id} (Caused by ResponseError('too many 503'))"
         )
 
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_refused", lambda _: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery_checks, "is_refused", lambda _: False)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "is_known", fail)
     for name in "ab":
         header = delivery_with(tracking_uri=uri, run_id=run_id, index=3)

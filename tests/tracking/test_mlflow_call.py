@@ -23,6 +23,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
+from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.tracking import mlflow_call
 from mlflow_perf.tracking.mlflow_call import MlflowCall, refuse_replaced_network
 
@@ -261,3 +262,12 @@ def test_a_time_limit_of_the_job_is_no_missing_answer(monkeypatch: pytest.Monkey
         signal.signal(signal.SIGUSR1, before)
     over.set()
     calling.result(30)
+
+
+def test_a_call_works_in_the_workspace_of_its_caller_or_in_a_given_one() -> None:
+    """MLflow's own threads take that of the process, which the job may change meanwhile."""
+    pytest.importorskip("mlflow.utils.workspace_context")
+    with working_in("there"):
+        assert MlflowCall(read_workspace, name="test").result(30) == "there"
+    assert MlflowCall(read_workspace, name="test", workspace="given").result(30) == "given"
+    assert MlflowCall(read_workspace, name="test").result(30) == ""

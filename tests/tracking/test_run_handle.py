@@ -6,6 +6,7 @@ from threading import Thread
 
 import pytest
 
+from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -67,3 +68,17 @@ def test_a_second_attempt_waits_for_the_first_where_the_store_is_here(
         order.append("first")
     second.join(60)
     assert order == (["first", "second"] if waits else ["second", "first"])
+
+
+def test_a_run_is_in_the_workspace_in_which_it_was_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal and the link name that one, wherever the job works by then."""
+    pytest.importorskip("mlflow.utils.workspace_context")
+    monkeypatch.setenv("MLFLOW_WORKSPACE", "early")
+    run = RunHandle("http://server", has_page=True)
+    assert Delivery(run=run).header()["workspace"] == "early"
+    with working_in("team-a"):
+        run.claim().adopt("r1", own=True, experiment_id="7")
+    monkeypatch.setenv("MLFLOW_WORKSPACE", "late")
+    header = Delivery(run=run).header()
+    assert Delivery.from_header({**header, "tags": {}}, NodeDocument()).run.workspace == "team-a"
+    assert run.link() == "http://server/perf/run?id=r1&workspace=team-a"

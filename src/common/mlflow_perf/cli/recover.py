@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from mlflow_perf.cli import _options, _tables
+from mlflow_perf.core import workspaces
 from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.journal_file import find_state_folder
@@ -65,7 +66,10 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     warnings.addFilter(spell)
     click.get_current_context().call_on_close(lambda: warnings.removeFilter(spell))
     done = []
-    for one in recover_each(place, of_any_host=any_host):
+    # A job without a workspace had its server's default one, which only a request without any names
+    # on every server. So the variable of this shell must not count.
+    here = os.environ.pop(workspaces.VARIABLE, None)
+    for one in recover_each(place, of_any_host=any_host, workspace=here):
         done.append(one)
         if not as_json and one.outcome != "kept":  # a warning has said why
             click.echo(_tables.clean(_describe(one)))

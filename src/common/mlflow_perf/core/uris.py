@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.workspaces import read_workspace
 
 _NAMED_SERVERS = ("databricks", "databricks-uc", "uc")
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -118,11 +119,15 @@ def strip_credentials(uri: str) -> str:
     return re.sub(r"(?<=://)[^\s/@]*@", "", uri)
 
 
-def encode_query(**values: str) -> str:
-    """Return the query of a page of MLflow's server, with the workspace that MLflow uses now."""
-    # `mlflow.set_workspace` sets the variable, too.
-    workspace = os.environ.get("MLFLOW_WORKSPACE", "").strip()
-    return urllib.parse.urlencode({**values, **({"workspace": workspace} if workspace else {})})
+def encode_query(*, workspace: str | None = None, **values: str) -> str:
+    """Return the query of a page of MLflow's server.
+
+    Args:
+        workspace: The workspace that has what is shown; default: the one that MLflow uses now.
+        values: The rest.
+    """
+    place = read_workspace() if workspace is None else workspace
+    return urllib.parse.urlencode({**values, **({"workspace": place} if place else {})})
 
 
 def is_database(uri: str) -> bool:

@@ -16,6 +16,7 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.core.uris import first_line
+from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.node_writer import write_node
@@ -133,7 +134,8 @@ class Sending:
     def _send_directly(self, delivery: Delivery) -> bool:
         """Send it without a thread and a deadline, which cost more than all else of ours."""
         try:
-            write_node(delivery)
+            with working_in(delivery.run.workspace):  # the job may be in another one by now
+                write_node(delivery)
         except Exception:  # noqa: BLE001 - the way with a deadline and a journal follows
             _log.debug("Not sent at once:", exc_info=True)
             return False

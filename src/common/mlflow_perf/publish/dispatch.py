@@ -111,7 +111,7 @@ def dispatch(
         if secure and journal is not None:
             journal.secure(delivery)
         _knock(uri, until=knock_until, deadline=deadline)
-        sending = MlflowCall(send, name="send")
+        sending = MlflowCall(send, name="send", workspace=delivery.run.workspace)
         is_sent = sending.done_within(min(_SECURE_AFTER_SEC, deadline - time.monotonic()))
         if journal is not None and not (is_sent or secure):
             journal.secure(delivery)
@@ -150,7 +150,8 @@ def _renew_workflow(delivery: Delivery, journal: ReportKeeper | None, *, deadlin
 
     # The edge to MLflow, as above; the step's own report is sent.
     try:
-        MlflowCall(renew, name="renew").result(max(_LEAST_RENEWAL_SEC, deadline - time.monotonic()))
+        renewing = MlflowCall(renew, name="renew", workspace=delivery.run.workspace)
+        renewing.result(max(_LEAST_RENEWAL_SEC, deadline - time.monotonic()))
     except Exception as error:
         if is_from_handler(error):
             raise

@@ -15,6 +15,7 @@ from mlflow_perf.core.own_cost import as_own, bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.core.uris import first_line
+from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.model.columns import SYSTEM_KEYS
 from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.perf_run import TAG
@@ -67,12 +68,13 @@ class LiveCurves:
     @bring()
     def _log_batch(self, run_id: str, metrics: list[Metric]) -> None:
         client, key = open_client(self._run.tracking_uri), f"{TAG}component"
-        client.log_batch(run_id, metrics=metrics)
-        if self._component is not None:
-            # The tag names the first component that reported to the run; it is written once.
-            if key not in client.get_run(run_id).data.tags:
-                client.set_tag(run_id, key, self._component)
-            self._component = None
+        with working_in(self._run.workspace):
+            client.log_batch(run_id, metrics=metrics)
+            if self._component is not None:
+                # The tag names the first component that reported to the run; it is written once.
+                if key not in client.get_run(run_id).data.tags:
+                    client.set_tag(run_id, key, self._component)
+                self._component = None
 
     @classmethod
     def begin(cls, run: RunHandle, *, node: str = "", component: str | None = None) -> LiveCurves:

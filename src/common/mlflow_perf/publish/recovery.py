@@ -16,13 +16,8 @@ from typing import Any
 
 from mlflow_perf.core.json_io import from_json, round_columns
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.uris import (
-    find_local_database,
-    is_http,
-    is_refused,
-    reason_of,
-    redact_password,
-)
+from mlflow_perf.core.uris import is_http, reason_of, redact_password
+from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.errors import DocumentError, MlflowPerfError
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.model.document import NodeDocument
@@ -43,7 +38,8 @@ from mlflow_perf.publish.journal import BEGUN, FORMAT, REMOVED, SUFFIX, live
 from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.recovery_checks import (
-    check_credentials,
+    call_in_workspace,
+    check_store,
     end_without_figures,
     find_destination,
     find_spool,
@@ -250,7 +246,9 @@ def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterato
     return filter(lambda one: one.is_done, recover_each(folder, of_any_host=of_any_host))
 
 
-def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
+def recover_each(
+    folder: Path | None = None, *, of_any_host: bool = False, workspace: str | None = None
+) -> Iterator[Recovered]:
     """Send every orphaned journal of a folder to MLflow, and yield the result of each.
 
     A journal that was sent is removed. It is safe to run this twice, at once and while jobs run:
@@ -261,6 +259,8 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
         of_any_host: Also send the journals of other hosts, and those on file systems without locks.
             Use it only when their jobs are known to have ended, because a shared file system may
             not show that a journal is locked.
+        workspace: MLflow's workspace for journals of mlflow-perf 0.1, which do not name theirs;
+            default: the current one.
     """
     place = find_state_folder() if folder is None else folder
     # A process that died while it wrote a `.new` file left the journal itself complete. A live
@@ -275,13 +275,15 @@ def recover_each(folder: Path | None = None, *, of_any_host: bool = False) -> It
                     path.unlink(missing_ok=True)
         except (DocumentError, OSError) as error:
             _log.debug("%s is left there: %s", path, error)
-    whole = _Pass(of_any_host)
+    whole = _Pass(of_any_host, workspace)
     # A group comes after its steps: its report is about theirs.
     for path in sorted(place.glob(f"*{SUFFIX}"), key=lambda one: (GROUP_PART in one.name, one)):
         recovered = _recover_one(path, whole)
         if recovered is not None:
             yield replace(recovered, journal=path.name)
-    renew_workflows(whole.sent)
+    for shared, runs in whole.sent.items():
+        with working_in(shared):
+            renew_workflows(runs)
     remove_left_over(place)
     remove_left_over_notes(place)
 
@@ -292,13 +294,15 @@ class _Pass:
 
     Attributes:
         of_any_host: Whether to send a journal whose job may still run, as far as is known here.
+        workspace: Where to send a journal that names no workspace; None for the current one.
         away: Server that failed before → why.
-        sent: Store and id of each run that has got a report.
+        sent: Workspace → store and id of each run there that has got a report.
     """
 
     of_any_host: bool
+    workspace: str | None = None
     away: dict[str, str] = field(default_factory=dict)
-    sent: list[tuple[str, str]] = field(default_factory=list)
+    sent: dict[str | None, list[tuple[str, str]]] = field(default_factory=dict)
 
 
 def _recover_one(path: Path, whole: _Pass) -> Recovered | None:
@@ -356,30 +360,17 @@ def _send_journal(path: Path, data: bytes, whole: _Pass) -> Recovered | None:
         why = f"it is of another host, {host}, which may still be writing it"
         return Recovered(*find_destination(_read_lines(data)[0]), why, "other host")
     delivery, cause = read_journal(data, name=str(path), spooled=spooled)
-    uri = delivery.run.tracking_uri
-    check_credentials(uri)
-    if is_refused(uri):
-        raise ConnectionRefusedError(f"nothing listens at {redact_password(uri)}")
-    file = find_local_database(uri)
-    # MLflow would create an embedded store that is gone, and find no run there.
-    if delivery.run.run_id and file is not None and file.is_absolute() and not file.exists():
-        raise DocumentError(
-            f"its run was in {file}, which is not there; bring that back, or delete the journal"
-        )
+    run, uri = delivery.run, delivery.run.tracking_uri
+    if run.workspace is None:
+        run.workspace = whole.workspace
+    check_store(run)
     from mlflow.exceptions import RestException
 
     # Each journal of a server that hangs would take minutes.
     if uri in whole.away:
         raise ConnectionRefusedError(whole.away[uri])
     try:
-        outcome = "known" if is_known(delivery) else "sent"
-        delivery.run.has_page = has_page(uri)
-        run_id: str | None = delivery.run.run_id
-        document = delivery.document
-        if document.started is None and not document.summary:
-            outcome, run_id = end_without_figures(delivery, path)
-        elif outcome == "sent":
-            run_id = write_node(delivery)
+        outcome, run_id = call_in_workspace(run, lambda: _deliver(delivery, path))
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
         raise
     except Exception as error:
@@ -389,8 +380,18 @@ def _send_journal(path: Path, data: bytes, whole: _Pass) -> Recovered | None:
         raise ConnectionRefusedError(whole.away[uri]) from error
     _remove(path, spooled)
     if run_id and outcome == "sent":
-        whole.sent.append((uri, run_id))
+        whole.sent.setdefault(run.workspace, []).append((uri, run_id))
     return Recovered(run_id, delivery.index, cause, outcome)
+
+
+def _deliver(delivery: Delivery, path: Path) -> tuple[str, str | None]:
+    """Send what a journal has, unless its run has it; return the outcome and the run's id."""
+    outcome = "known" if is_known(delivery) else "sent"
+    delivery.run.has_page = has_page(delivery.run.tracking_uri)
+    document = delivery.document
+    if document.started is None and not document.summary:
+        return end_without_figures(delivery, path)
+    return outcome, write_node(delivery) if outcome == "sent" else delivery.run.run_id
 
 
 def _remove(path: Path, spooled: Path | None) -> None:

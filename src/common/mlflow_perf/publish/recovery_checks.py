@@ -7,13 +7,14 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.uris import is_local, redact_password
+from mlflow_perf.core.uris import find_local_database, is_local, is_refused, redact_password
+from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.publish.final_document import CAUSE_TAG
@@ -34,8 +35,12 @@ from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PerfRun
 from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, tag_notes
+from mlflow_perf.tracking.run_handle import RunHandle
+
+T = TypeVar("T")
 
 _SAME_START_SEC = 0.001
+_UNSURE = "could not determine whether the server supports workspaces"  # of a server before 3.10
 # What MLflow, or a database's driver, sends to any server that an address names.
 _CREDENTIALS = (
     "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD",
@@ -48,6 +53,25 @@ _FAILED_REQUEST = re.compile(
 )
 
 _log = get_logger(__name__)
+
+
+def check_store(run: RunHandle) -> None:
+    """Refuse to ask a store that must not get this user's credentials, is away, or is gone.
+
+    Raises:
+        DocumentError: When it must not be asked, or its file does not exist any more.
+        ConnectionRefusedError: When nothing listens there.
+    """
+    uri = run.tracking_uri
+    check_credentials(uri)
+    if is_refused(uri):
+        raise ConnectionRefusedError(f"nothing listens at {redact_password(uri)}")
+    file = find_local_database(uri)
+    # MLflow would create an embedded store that is gone, and find no run there.
+    if run.run_id and file is not None and file.is_absolute() and not file.exists():
+        raise DocumentError(
+            f"its run was in {file}, which is not there; bring that back, or delete the journal"
+        )
 
 
 def check_credentials(uri: str) -> None:
@@ -104,6 +128,27 @@ def shorten(reason: str) -> str:
     return reason if found is None else found[1] or found[2]
 
 
+def call_in_workspace(run: RunHandle, call: Callable[[], T]) -> T:
+    """Make a call in the workspace in which a job worked, and return its result.
+
+    Where its server has no workspaces, the job named one in vain. There is only one place then.
+
+    Raises:
+        Exception: Whatever the call raises.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        with working_in(run.workspace):
+            return call()
+    except MlflowException as error:
+        has_none = error.error_code == "FEATURE_DISABLED" or _UNSURE in str(error)
+        if not (run.workspace and has_none):
+            raise
+    run.workspace = ""
+    return call()
+
+
 def is_known(delivery: Delivery) -> bool:
     """Return whether the run already has this recording, sent at its end or by another recover.
 
@@ -125,9 +170,12 @@ def is_known(delivery: Delivery) -> bool:
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
+        store = redact_password(run.tracking_uri)
+        if run.workspace:
+            store = f"the workspace {run.workspace} of {store}"
         raise DocumentError(
-            f"{redact_password(run.tracking_uri)} has no run {run.run_id} any more; if it was "
-            "deleted for good, delete the journal"
+            f"{store} has no run {run.run_id} any more; if it was deleted for good, delete the "
+            "journal"
         ) from error
     # The file alone is not all of a report: a deleted run takes files and refuses metrics.
     if stored.info.lifecycle_stage == "deleted" or not stored.data.metrics:

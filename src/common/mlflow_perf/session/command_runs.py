@@ -9,6 +9,7 @@ from pathlib import Path
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import first_line, redact_password
+from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.mlflow_call import MlflowCall
@@ -107,8 +108,9 @@ class CommandRuns:
         ]  # fmt: skip
         try:
             call = MlflowCall(
-                lambda: _tag(run, started, inside if is_measured else []), name="link"
-            )
+                lambda: _tag(run, started, inside if is_measured else []),
+                name="link", workspace=run.workspace,
+            )  # fmt: skip
             call.result(_LINK_SEC)
         except Exception as error:  # noqa: BLE001 - the report itself was sent
             _log.debug("The runs are not linked: %s", first_line(error))
@@ -121,6 +123,7 @@ def _tag(own: RunHandle, started: Sequence[str], inside: Sequence[NotedRun]) -> 
         open_client(own.tracking_uri).set_tag(own_id, f"{TAG}started_runs", listed)
     for run in inside[:_MAX_TAGGED]:
         client = open_client(run.tracking_uri)
-        client.set_tag(run.run_id, MEASURED_TAG, own_id)
-        if run.tracking_uri != own.tracking_uri:
-            client.set_tag(run.run_id, f"{TAG}measured_at", redact_password(own.tracking_uri))
+        with working_in(run.workspace):
+            client.set_tag(run.run_id, MEASURED_TAG, own_id)
+            if run.tracking_uri != own.tracking_uri:
+                client.set_tag(run.run_id, f"{TAG}measured_at", redact_password(own.tracking_uri))

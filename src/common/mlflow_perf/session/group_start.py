@@ -129,7 +129,8 @@ class Group:
                     is_gone = run.run_id is None
             if (run_id := run.run_id) is not None:
                 discard = partial(client.discard_run, run_id, tracking_uri=run.tracking_uri)
-                MlflowCall(discard, name="no-group").result(until - time.monotonic())
+                discarding = MlflowCall(discard, name="no-group", workspace=run.workspace)
+                discarding.result(until - time.monotonic())
                 is_gone = True
         # The edge to MLflow, as above.
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001

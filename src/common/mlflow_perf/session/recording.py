@@ -185,7 +185,7 @@ class Recording:
     def join(self, run: StartedRun) -> None:
         """Report to a run that the command started, in whatever store it is."""
         self.finder.drop()
-        self.run.use(run.run_id, tracking_uri=run.tracking_uri, experiment_id=run.experiment_id)
+        self.run.use(run)
         self._note_run()
 
     def note_command(self, command: RankCommand) -> None:

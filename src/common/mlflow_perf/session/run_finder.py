@@ -22,6 +22,7 @@ from mlflow_perf.core.uris import (
     is_refused,
     redact_password,
 )
+from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.errors import SettingError
 from mlflow_perf.node.place import Node
 from mlflow_perf.tracking.client import (
@@ -334,7 +335,10 @@ class RunFinder:
         run_id, uri = self._run.run_id, self._run.tracking_uri
         if run_id is not None and self._run.own_run:
             with contextlib.suppress(RuntimeError):
-                MlflowCall(lambda: discard_run(run_id, tracking_uri=uri), name="discard")
+                MlflowCall(
+                    lambda: discard_run(run_id, tracking_uri=uri),
+                    name="discard", workspace=self._run.workspace,
+                )  # fmt: skip
 
     def settle(self, timeout_sec: float) -> None:
         """Wait for the run that is being created, but not longer than the time.
@@ -349,8 +353,9 @@ class RunFinder:
             self._create_in_background()
             self._await_pending(until - time.monotonic())
         if self._run.run_id is None:
-            # The job may have chosen another experiment meanwhile.
+            # The job may have chosen another experiment or workspace meanwhile.
             self._run.experiment_id, self._run.experiment_name = read_chosen_experiment()
+            self._run.workspace = read_workspace()
 
     def _await_pending(self, timeout_sec: float) -> None:
         if self._pending is not None:

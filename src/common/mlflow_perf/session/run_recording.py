@@ -86,6 +86,7 @@ class RunRecording:
             run_name=run.name,
             run_id=run.run_id,
             experiment_id=run.experiment_id,
+            workspace=run.workspace,
             artifact_uri=run.artifact_uri,
         )
         self.window = window

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import absolute_store, redact_password
+from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
@@ -340,20 +341,20 @@ def has_parent(parent_id: str, *, tracking_uri: str | None = None) -> bool:
     if named and (is_current(named) if tracking_uri is None else named == tracking_uri):
         return True
     try:
-        return _find_experiment_of(parent_id, tracking_uri) is not None
+        return _find_experiment_of(parent_id, tracking_uri, read_workspace()) is not None
     # The edge to MLflow.
     except Exception:  # noqa: BLE001
         return True
 
 
 @functools.lru_cache(maxsize=16)
-def _find_experiment_of(run_id: str, tracking_uri: str | None) -> str | None:
-    """Return the experiment of a run; None where the store has no such run.
+def _find_experiment_of(run_id: str, tracking_uri: str | None, workspace: str) -> str | None:
+    """Return the experiment of a run; None where the workspace of the store has no such run.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
-    with contextlib.suppress(RunNotFoundError):
+    with contextlib.suppress(RunNotFoundError), working_in(workspace):
         return str(open_run(run_id, tracking_uri=tracking_uri).info.experiment_id)
     return None
 
@@ -370,7 +371,7 @@ def name_steps_experiment(parent_id: str, experiment_id: str, *, tracking_uri: s
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
-    home = _find_experiment_of(parent_id, tracking_uri)
+    home = _find_experiment_of(parent_id, tracking_uri, read_workspace())
     if home not in (None, experiment_id):
         open_client(tracking_uri).set_tag(parent_id, f"{STEPS_TAG}{experiment_id}", "true")
     return home is not None

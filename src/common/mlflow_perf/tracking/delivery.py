@@ -13,7 +13,9 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.run_handle import RunHandle
 
 _MAX_INDEX = 10**9  # as of the setting `node`
-_RUN_FIELDS = ("run_id", "experiment_id", "experiment_name", "run_name", "parent_id", "job_key")
+_RUN_FIELDS = (
+    "run_id", "experiment_id", "experiment_name", "run_name", "parent_id", "job_key", "workspace",
+)  # fmt: skip
 
 
 @dataclass
@@ -61,6 +63,7 @@ class Delivery:
             "started": self.run.started,
             "parent_id": self.run.parent_id,
             "job_key": self.run.job_key,
+            "workspace": self.run.workspace,
             "artifact_path": self.artifact_path,
             "metrics_prefix": self.metrics_prefix,
             "tags": self.tags,
@@ -80,7 +83,8 @@ class Delivery:
         Raises:
             DocumentError: When a value has the wrong type.
         """
-        header = {**cls().header(), **data}
+        # Journals of 0.1 do not name the workspace.
+        header = {**cls().header(), "workspace": None, **data}
         texts = (header[name] for name in ("tracking_uri", "artifact_path", "metrics_prefix"))
         path, tags, index = header["artifact_path"], data.get("tags"), data.get("index")
         if (

@@ -6,7 +6,6 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from concurrent import futures
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from functools import reduce
@@ -25,6 +24,7 @@ from mlflow_perf.tracking.older_runs import make_older_document
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.paging import iterate_pages
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun, explain_deleted
+from mlflow_perf.tracking.pools import open_pool
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -338,7 +338,7 @@ def _download_documents(client: MlflowClient, run_id: str, target: Path) -> Path
 
     try:
         names = _list_documents(client, run_id)
-        with futures.ThreadPoolExecutor(_THREADS) as pool:
+        with open_pool(_THREADS) as pool:
             files = list(pool.map(lambda name: fetch_file(client, run_id, name, target), names))
     except (MlflowException, OSError) as error:
         raise RunNotFoundError(explain_failure(f"The folder {run_id}/artifacts", error)) from error

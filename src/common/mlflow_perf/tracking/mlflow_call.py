@@ -26,6 +26,7 @@ from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.held_name import holding
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line, is_http, redact_password
+from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 from mlflow_perf.tracking.shared_libraries import is_own_call, loggers_kept, own_call
@@ -145,6 +146,7 @@ class MlflowCall(BackgroundCall[T]):
     Args:
         call: The function to call.
         name: Name of the thread, less the prefix `perf-`.
+        workspace: The workspace of MLflow to work in; default: that of the caller.
 
     Attributes:
         fault: Why its latest connection broke; empty while none did.
@@ -158,8 +160,9 @@ class MlflowCall(BackgroundCall[T]):
             calls.
     """
 
-    def __init__(self, call: Callable[[], T], *, name: str) -> None:
+    def __init__(self, call: Callable[[], T], *, name: str, workspace: str | None = None) -> None:
         self.fault, self.waits = "", False
+        place = read_workspace() if workspace is None else workspace
         is_new = "mlflow" not in sys.modules
         for replaced in (datetime.datetime, socket.socket) if is_new else ():
             if by := _find_replacer(replaced):
@@ -188,7 +191,8 @@ class MlflowCall(BackgroundCall[T]):
                 if is_new:
                     self._load_in_turn()
                 _keep_faults()
-                return call()
+                with working_in(place):
+                    return call()
 
         if _find_cpu_room() < (_IMPORT_CPU_SEC if is_new else _CALL_CPU_SEC):
             raise RuntimeError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent import futures
 from typing import TYPE_CHECKING
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.metrics import METRICS
+from mlflow_perf.tracking.pools import open_pool
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,7 +29,7 @@ def make_older_document(client: MlflowClient, run: Run, saved: PerfDocument) -> 
     """
     keys = [metric.key for metric in METRICS if metric.key in run.data.metrics]
     logged: dict[int, dict[str, float]] = {}
-    with futures.ThreadPoolExecutor(_THREADS) as pool:
+    with open_pool(_THREADS) as pool:
         histories = pool.map(lambda key: client.get_metric_history(run.info.run_id, key), keys)
         for key, history in zip(keys, histories, strict=True):
             for metric in history:

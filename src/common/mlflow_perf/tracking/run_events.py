@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.own_cost import is_own_work
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.workspaces import read_workspace
 
 _ENDED = ("FINISHED", "FAILED", "KILLED")
 _MAX_WARNINGS = 10
@@ -40,6 +41,7 @@ class StartedRun:
         is_new: Whether it was created just now.
         artifact_uri: Where it has its artifacts; None where that is unknown.
         is_backdated: Whether it was created with a start in the past, as a copied run is.
+        workspace: Workspace of MLflow that has it; None where that is unknown.
     """
 
     run_id: str
@@ -51,6 +53,7 @@ class StartedRun:
     is_new: bool
     artifact_uri: str | None = None
     is_backdated: bool = False
+    workspace: str | None = None
 
 
 class RunListener(Protocol):
@@ -154,6 +157,7 @@ def _tell_started(
             info.artifact_uri,
             # Not of now: a slow server takes seconds to create the run.
             is_backdated=int(info.start_time or 0) < 1000 * (called_at - _BACKDATED_SEC),
+            workspace=read_workspace(),
         )
         listener.run_started(started)
 

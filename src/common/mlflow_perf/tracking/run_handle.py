@@ -8,11 +8,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import encode_query, is_http, is_local, strip_credentials
+from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.tracking.page_probe import PAGE_PATH
+
+if TYPE_CHECKING:
+    from mlflow_perf.tracking.run_events import StartedRun
 
 __all__ = ["JOB_TAG", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "Claim", "RunHandle"]
 
@@ -46,6 +51,8 @@ class RunHandle:
         parent_id: Run of which a new run is a child: `MLFLOW_PERF_PARENT`; None for none.
         is_apart: Whether the report was sent to a store that has no run `parent_id`.
         job_key: Key of the launch whose nodes share the run; None for a run of one process.
+        workspace: Workspace of MLflow that has the run, or in which to create it; empty for the
+            server's default one, None if that is unknown.
         artifact_uri: Where the run has its artifacts; None while that is unknown.
         has_page: Whether the store's server is known to have the page `/perf`.
         nonce: Tag of a run that is created for this handle. It finds the run again after the
@@ -62,6 +69,7 @@ class RunHandle:
     parent_id: str | None = field(default_factory=lambda: os.environ.get(PARENT_VARIABLE) or None)
     is_apart: bool = False
     job_key: str | None = None
+    workspace: str | None = field(default_factory=read_workspace)
     artifact_uri: str | None = None
     has_page: bool = False
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -79,18 +87,21 @@ class RunHandle:
             return None
         address = strip_credentials(self.tracking_uri).rstrip("/")
         if self.has_page:
-            return f"{address}{PAGE_PATH}/run?{encode_query(id=self.run_id)}"
+            query = encode_query(id=self.run_id, workspace=self.workspace)
+            return f"{address}{PAGE_PATH}/run?{query}"
         if self.experiment_id is None:
             return None
         run_id = quote(self.run_id, safe="")
         place = f"experiments/{quote(self.experiment_id, safe='')}/runs/{run_id}"
-        return f"{address}/#/{place}?{encode_query(workflowType='machine_learning')}"
+        query = encode_query(workflowType="machine_learning", workspace=self.workspace)
+        return f"{address}/#/{place}?{query}"
 
-    def use(self, run_id: str, *, tracking_uri: str, experiment_id: str) -> None:
-        """Report to a run that somebody else created, perhaps in another store."""
+    def use(self, run: StartedRun) -> None:
+        """Report to a run that somebody else created, perhaps in another store or workspace."""
         with self.lock:
-            self.tracking_uri, self.run_id, self.own_run = tracking_uri, run_id, False
-            self.experiment_id, self.experiment_name = experiment_id, None
+            self.tracking_uri, self.run_id, self.own_run = run.tracking_uri, run.run_id, False
+            self.experiment_id, self.experiment_name = run.experiment_id, None
+            self.workspace = run.workspace
 
     @contextmanager
     def creating(self) -> Iterator[None]:
@@ -144,6 +155,7 @@ class Claim:
             if self._is_withdrawn:
                 return False
             run.own_run, run.experiment_id, run.experiment_name = own, experiment_id, None
+            run.workspace = read_workspace()  # in which this thread has found or created it
             run.run_id = run_id
             return True
 

@@ -37,6 +37,7 @@ class NotedRun:
         own_run: Whether it was created for the report alone.
         measured_by: The run of the same process whose figures contain those of this one, if any.
         is_reported: Whether the process has sent a report of it.
+        workspace: Workspace of MLflow that has it; None where that is unknown.
     """
 
     run_id: str
@@ -46,6 +47,7 @@ class NotedRun:
     own_run: bool = False
     measured_by: str | None = None
     is_reported: bool = False
+    workspace: str | None = None
 
     def is_of_host(self, node_count: int) -> bool:
         """Return whether the process was on this host, in a job of at most so many nodes."""
@@ -94,8 +96,9 @@ def note_reported(run: RunHandle | None, node_count: int, measured_by: str | Non
     if run is not None and run.run_id is not None:
         host = socket.gethostname()
         noted = NotedRun(
-            run.run_id, run.tracking_uri, host, node_count, run.own_run, measured_by, True
-        )
+            run.run_id, run.tracking_uri, host, node_count, run.own_run, measured_by, True,
+            run.workspace,
+        )  # fmt: skip
         _write(f"{_REPORTED}{run.run_id}", asdict(noted))
 
 

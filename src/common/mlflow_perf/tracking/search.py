@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent import futures
 from contextvars import ContextVar
 from dataclasses import replace
 from heapq import merge
@@ -28,6 +27,7 @@ from mlflow_perf.tracking.load import (
 from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.paging import PAGE, iterate_pages
 from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG, TAG, PerfRun
+from mlflow_perf.tracking.pools import open_pool
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -321,5 +321,5 @@ def _try_to_read(
         except DocumentError as error:
             return error
 
-    with futures.ThreadPoolExecutor(_THREADS) as pool:
+    with open_pool(_THREADS) as pool:
         return list(watch.get()(pool.map(read, runs), len(runs)))
