@@ -398,6 +398,21 @@ def test_forked_workers_do_not_multiply_memory() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.e2e
+def test_the_peak_of_an_ended_fork_is_without_what_was_loaded_for_us() -> None:
+    """The kernel's peak of a worker of 200 MB includes the 150 that it inherited and never used."""
+    code = (
+        "import os\nfrom mlflow_perf.core import own_cost\n"
+        "from mlflow_perf.readers.process.tree import ProcessTreeReader\n"
+        "with own_cost.bring():\n    ours = bytearray(b'x') * (150 << 20)\n"
+        "reader = ProcessTreeReader()\n"
+        "if not os.fork():\n    x = bytearray(b'x') * (200 << 20)\n    os._exit(0)\n"
+        "os.wait()\nd = {}\nreader.read(d)\n"
+        "assert 195 < d['job_mem_peak_mb'] < 280, d"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_procfs_that_hides_other_peoples_processes(tmp_path: Path) -> None:
     """Mounted with hidepid, only own processes are there: the job's tree is whole all the same."""
     record(tmp_path, 10, 1, cpu=5, rss=256)

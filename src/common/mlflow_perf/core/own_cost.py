@@ -22,6 +22,8 @@ _MUCH_BYTES = 16 * 2**20
 _JOBS_FREEZE = 2_000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
+_forks = 0
+
 _began: dict[int, float] = {}
 """Native id of a thread that works for us now → its CPU time when it began to."""
 
@@ -181,11 +183,24 @@ def brought_bytes() -> int:
     return max(0, _brought_bytes - _imports.used_bytes())
 
 
+def forked_bytes() -> int:
+    """Return what a fork of this process gets of the memory that mlflow-perf has added to it.
+
+    The kernel copies no pages of mapped files, such as the code of libraries.
+    """
+    return max(0, brought_bytes() - _read_memory(2))
+
+
 def own_memory_bytes() -> int:
     """Return the resident memory of this process; 0 where it is unknown."""
+    return _read_memory(1)
+
+
+def _read_memory(field: int) -> int:
+    """Return a field of `statm` in bytes: 1 is what is resident, 2 what of that is of files."""
     try:
         with open_file("/proc/self/statm", "rb", 0) as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
+            return int(file.read().split()[field]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0
 
@@ -269,5 +284,15 @@ def _forget_in_child() -> None:
         atexit.register(gc.unfreeze)
 
 
+def count_forks() -> int:
+    """Return how often Python has forked this process; what starts a program at once is none."""
+    return _forks
+
+
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603 - of the process
+    _forks += 1
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
+    os.register_at_fork(after_in_child=_forget_in_child, after_in_parent=_count_fork)

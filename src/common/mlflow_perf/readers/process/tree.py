@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mlflow_perf.core.originals import os, time
-from mlflow_perf.core.own_cost import brought_bytes, caused_switches
+from mlflow_perf.core.own_cost import (
+    brought_bytes,
+    caused_switches,
+    count_forks,
+    forked_bytes,
+)
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS
 from mlflow_perf.node.place import count_cpus
@@ -90,6 +95,7 @@ class ProcessTreeReader:
         self._reaps = own == os.getpid() and own in (root.pid, root.parent)
         self._reaped_sec = read_reaped_sec() if self._reaps else 0.0
         self._reaped_peak_before = read_reaped_peak() if self._reaps else 0
+        self._forks_before = count_forks()
         # A command that this process started is the job from its first instruction on. Until it
         # executes its program, its memory is a copy of this process's.
         self._is_command = self._reaps and self._root != own
@@ -306,12 +312,17 @@ class ProcessTreeReader:
             # A peak from before the job's start need not be the job's.
             if peak > self._peaks_before.get(process.pid, 0) and peak > self._peak:
                 # A fork of this process began with all that this process had.
-                if process.pid == table.own_pid or table.is_copy(process.pid):
+                if process.pid == table.own_pid:
                     peak -= brought_bytes()
+                elif table.is_copy(process.pid):
+                    peak -= forked_bytes()
                 self._peak = max(self._peak, peak)
         reaped = read_reaped_peak() if self._reaps else 0
         # A reaped child's peak is surely its own where it exceeds this process's.
         if reaped > self._reaped_peak_before and reaped > table.own_peak_bytes():
+            # A fork of this process began with all that this process had.
+            if count_forks() > self._forks_before:
+                reaped -= forked_bytes()
             self._peak = max(self._peak, reaped)
         ended = table.find_ended_child(self._root) if self._is_command else None
         # The peak of an ended command is surely its own above its copy. Below that, it is known
