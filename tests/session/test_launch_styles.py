@@ -224,6 +224,47 @@ def test_a_nested_run_of_a_worker_is_measured_by_its_parent(store: str) -> None:
     assert "mlflow_perf.measured_by" not in read(parent).data.tags
 
 
+JOINING = """
+import mlflow, multiprocessing, os, subprocess, sys, time
+
+def join(run_id):
+    with mlflow.start_run(run_id=run_id):
+        mlflow.log_metric("of_worker", 1)
+
+if __name__ == "__main__":
+    how = sys.argv[1]
+    with mlflow.start_run() as run:
+        print("RUN", run.info.run_id, flush=True)
+        time.sleep(2)
+        if how == "command":
+            code = "import mlflow; mlflow.start_run(); mlflow.log_metric('of_worker', 1)"
+            environ = {**os.environ, "MLFLOW_RUN_ID": run.info.run_id}
+            subprocess.run([sys.executable, "-c", code], env=environ, check=True)
+        else:
+            context = multiprocessing.get_context(how)
+            worker = context.Process(target=join, args=(run.info.run_id,))
+            worker.start()
+            worker.join()
+            assert worker.exitcode == 0
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "command"])
+def test_a_worker_that_joins_its_parents_run_leaves_the_report_to_it(
+    store: str, tmp_path: Path, how: str
+) -> None:
+    """What the process above records contains what its workers do: a worker's time is a part."""
+    script = tmp_path / "job.py"
+    script.write_text(JOINING)
+    done = launch([sys.executable, str(script), how])
+    assert done.returncode == 0, done.stderr
+    run = read(done.stdout.split("RUN ")[1].split()[0])
+    assert run.data.metrics["of_worker"] == 1
+    assert run.data.metrics["duration_sec"] > 2
+    assert run.data.tags["mlflow_perf.component"] == "job"
+    assert "replaced" not in done.stderr
+
+
 def test_a_project_reports(store: str, tmp_path: Path) -> None:
     """The run that `mlflow run` starts has one report: that of the script of its entry point."""
     (tmp_path / "train.py").write_text(PROJECT)

@@ -9,6 +9,7 @@ import mmap
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -271,3 +272,23 @@ def test_a_call_works_in_the_workspace_of_its_caller_or_in_a_given_one() -> None
         assert MlflowCall(read_workspace, name="test").result(30) == "there"
     assert MlflowCall(read_workspace, name="test", workspace="given").result(30) == "given"
     assert MlflowCall(read_workspace, name="test").result(30) == ""
+
+
+_HEARS = """
+import platform, signal, sys
+heard = []
+if "handler" in sys.argv:
+    signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
+from mlflow_perf.tracking.mlflow_call import MlflowCall
+MlflowCall(lambda: None, name="first").result(120)
+print(len(heard), "processor" in vars(platform.uname()))
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("argument", ["handler", "none"])
+def test_no_child_of_mlflows_import_ends_where_the_job_would_hear_it(argument: str) -> None:
+    """A handler that reaps the job's workers would not know it; without one all is as usual."""
+    command = [sys.executable, "-c", _HEARS, argument]
+    said = subprocess.check_output(command, text=True).split()
+    assert said == ["0", str(argument == "none")]

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
+
+from mlflow_perf.publish.journals_above import is_recorded_above
+from mlflow_perf.tracking.run_events import StartedRun
+from mlflow_perf.tracking.run_notes import is_reported
 
 if TYPE_CHECKING:
     from mlflow_perf.session.run_recording import RunRecording
 
 open_runs: dict[str, RunRecording] = {}
 """Run id → its recording."""
+
+_of_parent: set[str] = set()
+"""The runs that were open in the process that was forked."""
 
 
 def find_recorded_run(run_id: str | None) -> RunRecording | None:
@@ -26,6 +38,51 @@ def find_recorded_run(run_id: str | None) -> RunRecording | None:
         active = sys.modules["mlflow"].active_run()
         run_id = active.info.run_id if active else os.environ.get("MLFLOW_RUN_ID")
     return open_runs.get(run_id or "")
+
+
+def leave_to_parent() -> None:
+    """Leave the open runs to the process from which this one was forked, which records them."""
+    _of_parent.update(open_runs)
+    open_runs.clear()
+
+
+def is_joined(run: StartedRun, folder: Path) -> bool:
+    """Return whether this process only joins a run that a process above records, as workers do.
+
+    What that process records contains what this one does. But `mlflow run` does nothing in its run
+    itself: the script that it starts reports to it.
+
+    Args:
+        run: The run.
+        folder: The folder of this process's journals.
+    """
+    if run.is_new:
+        return False
+    is_above = run.run_id in _of_parent or is_recorded_above(run.run_id, time.time(), folder)
+    return is_above and not any(map(_is_mlflow_command, _list_parents()))
+
+
+def is_left_to_script(folder: Path | None, run_id: str) -> bool:
+    """Return whether this process is `mlflow run`, and the script that it started has reported.
+
+    Args:
+        folder: The folder in which the processes below leave notes.
+        run_id: The run of both.
+    """
+    return is_reported(folder, run_id) and _is_mlflow_command(psutil.Process())
+
+
+def _is_mlflow_command(process: psutil.Process) -> bool:
+    """Return whether a process is `mlflow …` or `python -m mlflow …`."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return "mlflow" in {os.path.basename(word) for word in process.cmdline()[:3]}  # noqa: PTH119
+    return False
+
+
+def _list_parents() -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error, OSError):
+        return psutil.Process().parents()
+    return []
 
 
 def count_overlaps(recording: RunRecording) -> None:
@@ -44,15 +101,22 @@ def count_overlaps(recording: RunRecording) -> None:
             recording.overlapping += 1
 
 
-def find_run_around(recording: RunRecording) -> str | None:
-    """Return the nearest run above a run that is still open and began before it, if any.
+def find_run_around(recording: RunRecording, block_run_id: str | None = None) -> str | None:
+    """Return the run that measures what a run does, of this process or one above, if any.
 
-    Such a run is measured in this process too, so its figures contain those of the run.
+    Such a run is still open and began before it, so its figures contain those of the run.
+
+    Args:
+        recording: The run.
+        block_run_id: The run of the `report()` block that the run is in.
     """
     for above in _list_above(recording):
         if above.is_open and above.window.started <= recording.window.started:
             return above.run_id
-    return None
+    if block_run_id:
+        return block_run_id
+    parent, since = recording.started.parent_id, recording.window.started
+    return parent if is_recorded_above(parent or "", since, recording.state_folder) else None
 
 
 def _list_above(recording: RunRecording) -> Iterator[RunRecording]:

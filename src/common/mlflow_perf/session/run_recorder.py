@@ -26,7 +26,6 @@ from mlflow_perf.model.document import AUTOLOG, PerfDocument
 from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.publish.delivery_queue import DeliveryQueue, Sending
 from mlflow_perf.publish.journal_file import find_state_folder
-from mlflow_perf.publish.journals_above import is_recorded_above
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.collect import collect_operations
 from mlflow_perf.recorders.operations import OperationMetrics
@@ -34,7 +33,14 @@ from mlflow_perf.recorders.spool_folder import SpoolFolder
 from mlflow_perf.sampling.windows import WindowSampler
 from mlflow_perf.session.address import describe_node, name_process
 from mlflow_perf.session.closing_line import write_closing_line, write_line
-from mlflow_perf.session.open_runs import count_overlaps, find_run_around, open_runs
+from mlflow_perf.session.open_runs import (
+    count_overlaps,
+    find_run_around,
+    is_joined,
+    is_left_to_script,
+    leave_to_parent,
+    open_runs,
+)
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.patience import Patience
 from mlflow_perf.session.run_recording import RunRecording
@@ -44,14 +50,13 @@ from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.reporting_notes import note_reporting
 from mlflow_perf.tracking.run_events import StartedRun
-from mlflow_perf.tracking.run_notes import is_reported, note_reported
+from mlflow_perf.tracking.run_notes import note_reported
 
 _MAX_OPEN = 256  # runs; more are those that somebody creates and never ends
 _MAX_DELETED = 16  # the newest, which may be restored
 # Of the runs below a second, the first ones have a page, a description and a line of their own.
 _FULL_SHORT_RUNS = 20
-# Freed when a run ends, so that MLflow can end it in a job that has used up its memory. Its pages
-# are never touched: it takes none of the machine's memory.
+# Freed when a run ends, so that MLflow can end it where memory is short; its pages are untouched.
 _RESERVE_BYTES = 1 << 20
 GRACE_SEC = 20.0  # Slurm and Kubernetes kill a process 30 s after its signal
 _log = get_logger(__name__)
@@ -90,15 +95,15 @@ class RunRecorder:
         """Open the run's window, unless it has one or is no run of the present."""
         with self._lock:
             if os.getpid() != self._pid:
-                # In a forked child: the runs so far are its parent's.
-                open_runs.clear()
+                leave_to_parent()
                 self.__init__(self._settings)  # type: ignore[misc] # the same listener, all fresh
             if run.run_id in open_runs:
                 open_runs[run.run_id].is_active |= not run.is_new
                 return
             block = _find_block()
-            if block is not None and block.run_id == run.run_id:
-                return  # a block reports to it
+            is_blocks = block is not None and block.run_id == run.run_id
+            if is_blocks or is_joined(run, self._state_folder):
+                return  # something else reports to it
             if not self._node.samples:
                 self._gather()  # another rank of this node samples for all of them
                 return
@@ -154,9 +159,8 @@ class RunRecorder:
             recording = None if os.getpid() != self._pid else open_runs.pop(run_id, None)
         if recording is None:
             return
-        # `mlflow run` starts the run, and its script reports to it.
         below = None if self._spool is None else self._spool.path
-        if is_reported(below, run_id):
+        if is_left_to_script(below, run_id):
             recording.discard()
             return
         sending = self._send(recording)
@@ -364,13 +368,9 @@ def _close(recording: RunRecording, outcome: Outcome) -> None:
 
 
 def _find_around(recording: RunRecording) -> str | None:
-    """Return the run that measures what a run does, of this process or one above, if any."""
-    block, parent = _find_block(), recording.started.parent_id
+    block = _find_block()
     is_in_block = block is not None and block is recording.block
-    if found := find_run_around(recording) or (block.run_id if is_in_block else None):
-        return str(found)
-    is_above = is_recorded_above(parent or "", recording.window.started, recording.state_folder)
-    return parent if is_above else None
+    return find_run_around(recording, block.run_id if is_in_block else None)
 
 
 def _find_block() -> Any:

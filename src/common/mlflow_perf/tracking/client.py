@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG
 from mlflow_perf.tracking.run_handle import JOB_TAG, PARENT_STORE_VARIABLE, RunHandle
+from mlflow_perf.tracking.shared_libraries import hears_children
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -117,11 +117,9 @@ def create_run(
     from mlflow.tracking.context.registry import resolve_tags
 
     # It asks git, and the end of that child would call the job's handler of SIGCHLD.
-    ended = getattr(signal, "SIGCHLD", None)  # Windows has none
-    is_heard = ended and signal.getsignal(ended) not in (signal.SIG_DFL, signal.SIG_IGN)
     # gevent starts children from the job's thread alone.
     is_replaced = subprocess.Popen.__module__ != "subprocess"
-    ignored = [GitRunContext] if is_heard or is_replaced else None
+    ignored = [GitRunContext] if hears_children() or is_replaced else None
     resolved = resolve_tags(tags, ignore=ignored)  # type: ignore[arg-type] # it takes classes
     if not has_parent(resolved.get(PARENT_TAG, ""), tracking_uri=tracking_uri):
         resolved.pop(PARENT_TAG, None)

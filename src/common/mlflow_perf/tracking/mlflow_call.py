@@ -29,7 +29,7 @@ from mlflow_perf.core.uris import first_line, is_http, redact_password
 from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
-from mlflow_perf.tracking.shared_libraries import is_own_call, loggers_kept, own_call
+from mlflow_perf.tracking.shared_libraries import is_own_call, loggers_kept, no_child, own_call
 
 T = TypeVar("T")
 
@@ -206,7 +206,7 @@ class MlflowCall(BackgroundCall[T]):
         self.waits = True
         with _one_loads:
             if not is_loaded():
-                with holding(turns, timeout_sec=_TURN_SEC), loggers_kept():
+                with holding(turns, timeout_sec=_TURN_SEC), loggers_kept(), no_child():
                     self.waits = False
                     import_module("mlflow")
         self.waits = False

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
+import signal
 import sys
 import threading
 import warnings
@@ -163,6 +165,29 @@ def _untraced() -> Iterator[None]:
         yield
     finally:
         otel.detach(token)
+
+
+def hears_children() -> bool:
+    """Return whether a handler of the job is called when a child ends, also one of ours."""
+    ended: Any = getattr(signal, "SIGCHLD", None)  # Windows has none
+    return ended is not None and signal.getsignal(ended) not in (signal.SIG_DFL, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def no_child() -> Iterator[None]:
+    """Let MLflow be imported without a child where a handler of the job would hear it end.
+
+    It asks for the platform. For the processor, which is no part of that, Python runs `uname -p`.
+    """
+    facts = vars(platform.uname())
+    if "processor" in facts or not hears_children():
+        yield
+        return
+    facts["processor"] = ""
+    try:
+        yield
+    finally:
+        facts.pop("processor", None)  # the job may want to know
 
 
 @contextlib.contextmanager
