@@ -78,6 +78,19 @@ def test_stalls_of_the_nodes_disks_are_the_jobs_as_far_as_it_moves_data() -> Non
     assert split_time(replace(span, disk_mb_s=5.0))["disk"] == pytest.approx(0.9)
 
 
+@pytest.mark.parametrize(("calls_per_sec", "kind"), [(2_800, "serial"), (6_000, "disk")])
+def test_some_small_writes_beside_the_computing_are_no_verdict(
+    calls_per_sec: int, kind: str
+) -> None:
+    """MLflow's autologging writes that much to SQLite; thousands of small files are another thing.
+
+    Each request takes some 10 µs of a CPU, those on files with their opening and closing 100.
+    """
+    span = replace(SPAN, used=0.98, calls_per_sec=float(calls_per_sec), disk_mb_s=3.1)
+    shares = split_time(span)
+    assert max(shares, key=lambda one: shares[one]) == kind
+
+
 def test_reports_become_at_most_a_hundred_spans() -> None:
     """The cost does not grow with the job's length; the whole time is covered."""
     count = 2501

@@ -136,7 +136,7 @@ class Span:
             return 0.0
         kb_per_call = self.disk_mb_s * 1024 / self.calls_per_sec
         is_small = 1.0 - ramp(kb_per_call, 16, 64)
-        return is_small * ramp(self.calls_per_sec, 500, 2000) * ramp(self.disk_mb_s, 0.5, 4)
+        return is_small * ramp(self.calls_per_sec, 1500, 4000) * ramp(self.disk_mb_s, 0.5, 4)
 
 
 def read_spans(document: NodeDocument) -> list[Span]:
