@@ -129,18 +129,11 @@ def measure_side(side: StepRuns) -> float | None:
     parts = list(side.steps.values())
     if not side.is_workflow:
         return measure_run(parts[0])
-    if all(part.run_id == side.run.run_id for part in parts):
+    run = side.run
+    if run.document is not None and all(part.run_id == run.run_id for part in parts):
         # Components may report after their run had ended in MLflow.
-        spans = [
-            (node.started, node.started + (node.duration_sec or 0.0))
-            for part in parts
-            if part.document is not None
-            for node in part.document.nodes.values()
-            if node.started is not None
-        ]
-        if spans:
-            return max(end for _, end in spans) - min(start for start, _ in spans)
-    return side.run.duration_sec or None
+        run = PerfRun.from_document(run.label, run.document)
+    return run.duration_sec or side.run.duration_sec or None
 
 
 def measure_run(run: PerfRun) -> float | None:

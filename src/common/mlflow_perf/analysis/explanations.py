@@ -215,9 +215,9 @@ def _explain_one(source: RunRef) -> tuple[Explanation, PerfRun]:
         else:
             load(source)  # raises the error that says why the run has no document
     name, longest = max(nodes, key=lambda pair: pair[1].duration_sec or 0.0, default=("", None))
-    causes = [f"{step}: {one.cause}" for step, one in side.steps.items() if one.cause]
-    is_named = side.is_workflow and run.status in BROKEN
-    cause = (join_some(causes) if is_named else "") or run.cause
+    broken = side.steps if side.is_workflow and run.status in BROKEN else {}
+    cause = join_some(f"{step}: {one.cause}" for step, one in broken.items() if one.cause)
+    cause = cause or run.cause
     return (
         Explanation(
             side.label,

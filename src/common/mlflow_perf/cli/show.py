@@ -63,7 +63,9 @@ def command(run: str, *, as_json: bool) -> None:
             if i:
                 click.echo()
             nodes = part.document.nodes if part.document is not None else {}
-            _show_run(part, judge.merge(nodes, part.component or "" if i else ""))
+            # The run's first component has no name there.
+            name = (part.component or "") if i else ""
+            _show_run(part, judge.merge(nodes, name))
     if found.has_figures and steps:
         click.echo()
     workflow = build_workflow(found, steps) if steps else None

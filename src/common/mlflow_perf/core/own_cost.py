@@ -23,6 +23,7 @@ _JOBS_FREEZE = 2_000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 _forks = 0
+"""How often Python has forked this process."""
 
 _began: dict[int, float] = {}
 """Native id of a thread that works for us now → its CPU time when it began to."""

@@ -97,8 +97,9 @@ class SafeLogger:
             if self._logger is None and (module := sys.modules.get("logging")) is not None:
                 self._logger = module.getLogger(self._name)
             if self._logger is not None:
-                is_wanted = level >= _WARNING or _is_asked_for(self._logger)
-                if is_wanted and self._logger.isEnabledFor(level) and takes_text():
+                is_on = self._logger.isEnabledFor(level)
+                is_on = is_on and (level >= _WARNING or _is_asked_for(self._logger))
+                if is_on and takes_text():
                     # The record's file and line are those of the caller of `warning`.
                     error = exc_info or None
                     self._logger.log(level, message, *args, exc_info=error, stacklevel=3)

@@ -256,6 +256,12 @@ def _settle_report(
     """Send what is left of the latest attempt's report; return whether the step reported itself.
 
     If it did not, its report is what the wrapper measured.
+
+    Args:
+        job: The step.
+        outcome: How its latest attempt ended.
+        tracking: Where its run is.
+        is_last: Whether no other attempt follows.
     """
     journals = job.attempt_folder("journals", outcome.attempts)
     measured = job.attempt_folder("measured", outcome.attempts)

@@ -1,4 +1,4 @@
-"""The runs of this process that are being recorded now, by id."""
+"""The runs of this process that are being recorded now, by id, and those that others record."""
 
 from __future__ import annotations
 
@@ -58,8 +58,11 @@ def is_joined(run: StartedRun, folder: Path) -> bool:
     """
     if run.is_new:
         return False
-    is_above = run.run_id in _of_parent or is_recorded_above(run.run_id, time.time(), folder)
-    return is_above and not any(map(_is_mlflow_command, _list_parents()))
+    if run.run_id not in _of_parent and not is_recorded_above(run.run_id, time.time(), folder):
+        return False
+    with contextlib.suppress(psutil.Error, OSError):
+        return not any(map(_is_mlflow_command, psutil.Process().parents()))
+    return True
 
 
 def is_left_to_script(folder: Path | None, run_id: str) -> bool:
@@ -77,12 +80,6 @@ def _is_mlflow_command(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error, OSError):
         return "mlflow" in {os.path.basename(word) for word in process.cmdline()[:3]}  # noqa: PTH119
     return False
-
-
-def _list_parents() -> list[psutil.Process]:
-    with contextlib.suppress(psutil.Error, OSError):
-        return psutil.Process().parents()
-    return []
 
 
 def count_overlaps(recording: RunRecording) -> None:

@@ -116,8 +116,8 @@ def create_run(
     from mlflow.tracking.context.git_context import GitRunContext
     from mlflow.tracking.context.registry import resolve_tags
 
-    # It asks git, and the end of that child would call the job's handler of SIGCHLD.
-    # gevent starts children from the job's thread alone.
+    # It asks git. The job's handler of SIGCHLD would hear that child end, and gevent starts
+    # children from the job's thread alone.
     is_replaced = subprocess.Popen.__module__ != "subprocess"
     ignored = [GitRunContext] if hears_children() or is_replaced else None
     resolved = resolve_tags(tags, ignore=ignored)  # type: ignore[arg-type] # it takes classes
