@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -16,6 +17,7 @@ import pytest
 from tests.alone import alone
 from tests.interrupted import check_each_line
 
+from mlflow_perf.core import threads
 from mlflow_perf.core.threads import KERNEL_NAME, Event, Lock, Thread
 
 
@@ -94,6 +96,33 @@ def test_an_event_that_nobody_sets() -> None:
     event.set()
     event.clear()
     assert not event.is_set()
+
+
+class _Gate:
+    """A lock that nobody releases, and that tells how long each waits for it."""
+
+    def __init__(self, waits: list[float]) -> None:
+        self._waits = waits
+
+    def acquire(self, timeout: float = -1) -> bool:
+        """Wait in vain; the first call only closes the lock."""
+        if timeout >= 0:
+            self._waits.append(timeout)
+            time.sleep(timeout)
+        return timeout < 0
+
+
+def test_the_jobs_thread_waits_in_short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python handles a signal that comes just before a wait only when that wait ends."""
+    waits: list[float] = []
+    monkeypatch.setattr(threads, "_SLICE_SEC", 0.01)
+    monkeypatch.setattr(threads, "Lock", lambda: _Gate(waits))
+    assert not Event().wait(0.05)
+    assert max(waits) <= 0.01
+    waits.clear()
+    monkeypatch.setitem(threads._own_idents, threads.get_ident(), os.getpid())
+    assert not Event().wait(0.05)
+    assert max(waits) > 0.01
 
 
 def test_a_lock_is_the_interpreters_own() -> None:

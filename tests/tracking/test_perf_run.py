@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from tests.tracking.samples import NODE, document, log_run
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.perf_run import STEPS_TAG, PerfRun
 from mlflow_perf.tracking.search import get_run
 
 
@@ -71,6 +71,18 @@ def test_a_run_of_a_document_spans_its_nodes() -> None:
     assert (run.label, run.run_id, run.step) == ("file.json", "r", "train")
     assert run.has_figures
     assert PerfRun("still going", started=90.0).duration_sec is None
+
+
+@pytest.mark.parametrize(
+    ("home", "names", "places"),
+    [("1", ["12", "x", "3"], ["1", "12", "3"]), ("a-1", ["b-2", "3"], ["a-1", "b-2"])],
+)
+def test_an_experiment_that_no_store_can_have_holds_no_steps(
+    home: str, names: list[str], places: list[str]
+) -> None:
+    """Anybody who may write the run's tags can name one; a search in it would fail."""
+    run = PerfRun("r", experiment_id=home, tags={f"{STEPS_TAG}{name}": "true" for name in names})
+    assert run.step_experiments == places
 
 
 def test_a_run_without_an_end_says_what_to_do_if_it_was_killed() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 # `signal` itself makes an enum of each number, which takes 0.2 ms for a thread.
 import _signal  # type: ignore[import-not-found]  # typeshed does not have it
 import contextlib
+import math
 import sys
 import threading
 import weakref
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.originals import is_native, load_native, open_file, os
 from mlflow_perf.core.originals import sys as original_sys
 from mlflow_perf.core.safe_log import get_logger
@@ -39,6 +41,7 @@ get_native_id: Callable[[], int] = _native.get_native_id
 
 _own_idents: dict[int, int] = {}  # of our threads, and the process of each
 _LOOK_SEC = 0.05
+_SLICE_SEC = 0.5  # the longest wait of a thread that may be the job's main thread
 _STACK_BYTES = 2 << 20  # an import of MLflow needs more than 64 KiB
 KERNEL_NAME = b"mlflow-perf"
 """The name that the kernel shows for a thread of ours."""
@@ -83,10 +86,13 @@ class Event(_EventBase):
         gate = Lock()
         gate.acquire()
         self._waiting.append(gate)
+        end = math.inf if timeout is None else read_monotonic() + timeout
+        # Python handles a signal that comes just before such a call only when the call ends.
+        longest = threading.TIMEOUT_MAX if is_own_thread(get_ident()) else _SLICE_SEC
         # `set` may have come since the first look, and missed this gate.
-        if not self.is_set():
-            longest = threading.TIMEOUT_MAX
-            gate.acquire(timeout=longest if timeout is None else min(max(0.0, timeout), longest))
+        is_woken = self.is_set()
+        while not is_woken and (left := max(0.0, end - read_monotonic())):
+            is_woken = gate.acquire(timeout=min(left, longest))
         with contextlib.suppress(ValueError):  # `set` has taken it
             self._waiting.remove(gate)
         return self.is_set()

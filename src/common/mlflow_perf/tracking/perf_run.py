@@ -226,8 +226,10 @@ class PerfRun:
     @property
     def step_experiments(self) -> list[str]:
         """The experiments with the run's steps: its own, and those that its tags name."""
-        tags = (key for key in self.tags if key.startswith(STEPS_TAG))
-        return [str(self.experiment_id), *sorted(key.removeprefix(STEPS_TAG) for key in tags)]
+        home = str(self.experiment_id)
+        named = (key.removeprefix(STEPS_TAG) for key in self.tags if key.startswith(STEPS_TAG))
+        # A database fails for an id that is no number; other stores have none that is one.
+        return [home, *sorted(one for one in named if one.isdecimal() == home.isdecimal())]
 
     def count_unread_steps(self, read: int) -> int:
         """Return how many steps of this workflow's report are not among those that were read."""
@@ -301,11 +303,7 @@ class PerfRun:
     @property
     def metric_keys(self) -> set[str]:
         """Keys of all metrics that `read_worst` finds."""
-        return {
-            *self.metrics,
-            *self.figures,
-            *(key for node in self.nodes.values() for key in node),
-        }
+        return {*self.metrics, *self.figures}.union(*self.nodes.values())
 
     def read_worst(self, key: str, *, upward: bool) -> float | None:
         """Return a metric's value: the worst node's, else the run's own; None if it has none.
