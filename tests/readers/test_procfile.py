@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,15 @@ def test_no_file_below_a_folder_stays_open_wherever_an_alarm_raises() -> None:
         folder.close()
 
     assert check_each_line(act, lambda: None) > 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs procfs")
+def test_what_an_earlier_listing_left_in_the_buffer_is_no_process() -> None:
+    """The kernel leaves the bytes behind a name as they were: a thread listed before, perhaps."""
+    folder = ProcFolder()
+    free = next(number for number in range(9999, 999, -1) if not Path(f"/proc/{number}").exists())
+    folder._buffer.raw = b"\x00\x00\x04%d\x00" % free * (len(folder._buffer) // 8)  # noqa: SLF001
+    found = folder.pids()
+    folder.close()
+    assert os.getpid() in found
+    assert free not in found

@@ -16,7 +16,9 @@ from mlflow_perf.errors import SourceUnavailableError
 _FIRST_SIZE = 8192
 _LISTING_SIZE = 1 << 15
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)  # Windows has no such flag
-_DIRECTORY = re.compile(rb"\x04(\d+)\x00")  # type "folder", then the name, in a linux_dirent64
+# In a linux_dirent64: its length (24 or 32 bytes, aligned), the type "folder", the name. Without the
+# length, what an earlier listing left in the up to seven bytes behind a name would be found, too.
+_DIRECTORY = re.compile(rb"[\x18\x20]\x00\x04(\d+)\x00")
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "pread": (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long),
