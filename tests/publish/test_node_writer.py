@@ -115,6 +115,28 @@ def test_a_killed_node_is_killed_everywhere(store: str, order: tuple[int, ...]) 
     assert run.data.tags["mlflow_perf.hostname"] == "node0"
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_the_run_ends_when_its_last_node_has_ended(store: str, order: tuple[int, ...]) -> None:
+    """A workflow takes what follows its first node for waiting otherwise."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0", tags={RECORDING_TAG: "abc"}).info.run_id
+    for index in order:
+        document = _document(index)
+        document.duration_sec = 10.0 if index == 0 else 60.0 / index
+        write_node(Delivery(document, RunHandle(store, run_id=run_id, own_run=index == 0), index))
+    info = client.get_run(run_id).info
+    assert (info.status, info.end_time) == ("FINISHED", 1000 * (1763640000 + 61))
+
+
+def test_another_component_does_not_prolong_a_run_that_is_over(store: str) -> None:
+    """It reports for itself; the run's own time stays."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0", tags={RECORDING_TAG: "abc"}).info.run_id
+    write_node(Delivery(_report("train", 100.0), RunHandle(store, run_id=run_id, own_run=True)))
+    write_node(Delivery(_report("score", 900.0), RunHandle(store, run_id=run_id)))
+    assert client.get_run(run_id).info.end_time == 105_000
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_tag_has_the_cause_that_show_has(store: str, order: tuple[int, ...]) -> None:
     """It is that of the node that ended first, whichever node writes last."""

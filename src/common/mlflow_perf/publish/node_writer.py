@@ -374,19 +374,23 @@ class _NodeWriter:
     def end_if_own(self, nodes: list[NodeDocument]) -> None:
         """End a run of ours at the time when the job ended, which may be long ago.
 
-        The first node's process ends it. A node that failed, and whose report comes later, says so.
+        The first node's process ends it. Another one whose report comes later ends it again, if it
+        failed or ended after that.
         """
+        ends = [n.started + n.duration_sec for n in nodes
+                if n.started and n.duration_sec is not None]  # fmt: skip
+        now = time.time()
+        ended = max(ends, default=now)
+        # A machine's clock that was set back is before its own start.
+        if now > max((n.started for n in nodes if n.started), default=0.0):
+            ended = min(now, ended)
         is_ours = self._delivery.run.own_run
-        if not is_ours and self._mine.status not in (None, "FINISHED"):
+        has_failed = self._mine.status not in (None, "FINISHED")
+        if not is_ours and (has_failed or len(nodes) > 1):
             run = self._client.get_run(self._run_id)
-            is_ours = RECORDING_TAG in run.data.tags and run.info.status != "RUNNING"
+            is_later = len(nodes) > 1 and 1000 * ended > (run.info.end_time or 0)
+            is_over = RECORDING_TAG in run.data.tags and run.info.status != "RUNNING"
+            is_ours = is_over and (has_failed or is_later)
         if is_ours:
-            ends = [n.started + n.duration_sec for n in nodes
-                    if n.started and n.duration_sec is not None]  # fmt: skip
             status = worst_status(node.status or "" for node in nodes) or "FINISHED"
-            now = time.time()
-            ended = max(ends, default=now)
-            # A machine's clock that was set back is before its own start.
-            if now > max((n.started for n in nodes if n.started), default=0.0):
-                ended = min(now, ended)
             end_run(self._client, self._run_id, status, ended=ended)
