@@ -47,7 +47,7 @@ def test_what_an_earlier_listing_left_in_the_buffer_is_no_process() -> None:
     """The kernel leaves the bytes behind a name as they were: a thread listed before, perhaps."""
     folder = ProcFolder()
     free = next(number for number in range(9999, 999, -1) if not Path(f"/proc/{number}").exists())
-    folder._buffer.raw = b"\x00\x00\x04%d\x00" % free * (len(folder._buffer) // 8)  # noqa: SLF001
+    folder._buffer.raw = b"\x00\x00\x04%d\x00" % free * (len(folder._buffer) // 8)
     found = folder.pids()
     folder.close()
     assert os.getpid() in found

@@ -16,8 +16,8 @@ from mlflow_perf.errors import SourceUnavailableError
 _FIRST_SIZE = 8192
 _LISTING_SIZE = 1 << 15
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)  # Windows has no such flag
-# In a linux_dirent64: its length (24 or 32 bytes, aligned), the type "folder", the name. Without the
-# length, what an earlier listing left in the up to seven bytes behind a name would be found, too.
+# In a linux_dirent64: its length (24 or 32 bytes), the type "folder", the name. Without the length,
+# what an earlier listing left in the up to seven bytes behind a name would be found, too.
 _DIRECTORY = re.compile(rb"[\x18\x20]\x00\x04(\d+)\x00")
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
