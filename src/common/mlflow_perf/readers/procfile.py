@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
+import sys
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ _LISTING_SIZE = 1 << 15
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)  # Windows has no such flag
 # In a linux_dirent64: its length (24 or 32 bytes), the type "folder", the name. Without the length,
 # what an earlier listing left in the up to seven bytes behind a name would be found, too.
-_DIRECTORY = re.compile(rb"[\x18\x20]\x00\x04(\d+)\x00")
+_LENGTH = rb"[\x18\x20]\x00" if sys.byteorder == "little" else rb"\x00[\x18\x20]"
+_DIRECTORY = re.compile(_LENGTH + rb"\x04(\d+)\x00")
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "pread": (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long),
