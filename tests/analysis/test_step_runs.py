@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import copy_context
+from dataclasses import replace
 
 import pytest
 
 from mlflow_perf.analysis.gate import check
-from mlflow_perf.analysis.step_runs import find_same_hardware, load_step_runs, name_steps
+from mlflow_perf.analysis.step_runs import (
+    StepRuns,
+    find_same_hardware,
+    load_step_runs,
+    name_steps,
+)
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -55,6 +61,31 @@ def test_a_number_that_a_step_has_itself_is_not_given_again(make_run: MakeRun) -
     names = ["a", "a (2)", "a", "a (2)", "a"]
     runs = [make_run({"a": 1.0}, tags={"mlflow_perf.step": name}) for name in names]
     assert list(name_steps(runs)) == ["a", "a (2)", "a (3)", "a (2) (2)", "a (4)"]
+
+
+@pytest.mark.parametrize("whole", ["FINISHED", "FAILED"])
+def test_an_attempt_that_was_tried_again_is_not_compared(make_run: MakeRun, whole: str) -> None:
+    """Of a workflow that ended well, the last attempt of each task counts."""
+
+    def attempt(name: str, status: str, began: float, value: float) -> PerfRun:
+        run = make_run({"a": value}, component="C", started=began, ended=began + 10.0)
+        return replace(run, name=name, status=status)
+
+    def flow(label: str, *runs: PerfRun) -> StepRuns:
+        parent = PerfRun(label, run_id=label, status=whole)
+        return StepRuns(label, parent, name_steps(runs))
+
+    other = attempt("C (2)", "FINISHED", 0.0, 2.0)
+    once = flow("once", attempt("C (1)", "FINISHED", 0.0, 1.0), other)
+    first, last = attempt("C (1)", "FAILED", 0.0, 9.0), attempt("C (1)", "FINISHED", 20.0, 1.0)
+    twice = flow("twice", first, last, other)
+    result = check([once], [twice], ["a=+10%"])
+    assert result.passed == (whole == "FINISHED")
+    if result.passed:
+        assert result.notes[0].startswith("twice: left out 1 failed attempt")
+        assert {one.step: one.new for one in result.checks} == {"C": (1.0,), "C (2)": (2.0,)}
+    in_vain = replace(last, status="FAILED")
+    assert not check([once], [flow("vain", first, in_vain, other)], ["a=+10%"]).passed
 
 
 def test_only_children_with_figures_are_steps(

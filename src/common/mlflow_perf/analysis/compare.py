@@ -20,7 +20,7 @@ from mlflow_perf.analysis.step_runs import (
     load_step_runs,
 )
 from mlflow_perf.analysis.step_texts import describe_step_changes
-from mlflow_perf.core.format import format_change, join_some
+from mlflow_perf.core.format import format_change, format_count, join_some
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.errors import SettingError
 from mlflow_perf.model.metrics.names import name_metric
@@ -263,13 +263,22 @@ def compare(
 
 
 def match_components(sides: Sequence[StepRuns]) -> tuple[list[StepRuns], list[str]]:
-    """Return single runs with one common step name, and a note if their names differed."""
-    names = list_steps(sides)
-    if len(names) == 1 or any(len(side.steps) != 1 for side in sides):
-        return list(sides), []
-    same = [StepRuns(s.label, s.run, {names[0]: next(iter(s.steps.values()))}) for s in sides]
+    """Return sides whose steps can be compared, and notes on what was done for that.
+
+    Of a step that was tried again the last attempt counts; single runs get one common step name.
+    """
+    last = [side.without_retried() for side in sides]
+    notes = [
+        f"{side.label}: left out {format_count(count, 'failed attempt')}, which was tried again."
+        for side, kept in zip(sides, last, strict=True)
+        if (count := len(side.steps) - len(kept.steps))
+    ]
+    names = list_steps(last)
+    if len(names) == 1 or any(len(side.steps) != 1 for side in last):
+        return last, notes
+    same = [StepRuns(s.label, s.run, {names[0]: next(iter(s.steps.values()))}) for s in last]
     shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
-    return same, [f"The runs are of different components: {shown}."]
+    return same, [*notes, f"The runs are of different components: {shown}."]
 
 
 def _list_missing(sides: Sequence[StepRuns]) -> Iterator[str]:

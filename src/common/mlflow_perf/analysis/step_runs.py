@@ -6,14 +6,15 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.model.document import BROKEN
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.notices import tell
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.tracking.search import Visits, find_children, get_runs
 
 _LOOK_FOR_CHILDREN_MAX = 20
@@ -47,6 +48,27 @@ class StepRuns:
     def name_step(self, step: str) -> str:
         """Return the name of a step for people, with the workflow's if it is part of one."""
         return f"{step} of {self.label}" if self.is_workflow else self.label
+
+    def without_retried(self) -> StepRuns:
+        """Return a workflow that ended well without the attempts that failed and were repeated.
+
+        So an import finds how a workflow ended: a run that ended badly does not count where one of
+        the same name began after it had ended.
+        """
+        if not self.is_workflow or self.run.status != "FINISHED":
+            return self
+        latest: dict[Any, float] = {}
+        for run in self.steps.values():
+            task = _identify_task(run)
+            latest[task] = max(latest.get(task, 0.0), run.started or 0.0)
+        kept = [
+            run
+            for run in self.steps.values()
+            if run.status not in BROKEN
+            or run.ended is None
+            or latest[_identify_task(run)] < run.ended
+        ]
+        return self if len(kept) == len(self.steps) else replace(self, steps=name_steps(kept))
 
 
 Ref: TypeAlias = RunRef | PerfRun | StepRuns
@@ -103,6 +125,11 @@ def find_steps(
     for sentence in explain_unread(run, len(children)):
         tell.get()(f"{run.label}: {sentence}")
     return children
+
+
+def _identify_task(run: PerfRun) -> tuple[str | None, ...]:
+    """Return what all attempts of a task share; several tasks may be one step of the workflow."""
+    return run.name, run.component, run.tags.get(f"{TAG}cluster")
 
 
 def explain_unread(parent: PerfRun, read: int) -> list[str]:
