@@ -580,6 +580,7 @@ def test_a_group_waits_for_a_step_that_has_ended_and_sends_its_report(
     ("argv", "code", "message"),
     [
         (["loop", "--"], 2, "A command is missing"),
+        (["--", "snakemake", "-c", "2"], 2, "A name is missing"),
         ([" ", "--", "true"], 2, "must be a text that is not empty"),
         (["loop", "--", "not-there-at-all"], 127, "command not found"),
     ],

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from mlflow_perf.core.settings import Settings
 from mlflow_perf.publish.recovery import recover_each
+from mlflow_perf.session import group_start
+from mlflow_perf.session.group_start import open_group
 
 GROUP = [sys.executable, "-m", "mlflow_perf", "group"]
 
@@ -107,3 +110,31 @@ def test_a_signal_once_the_run_is_made_deletes_it_or_leaves_it_to_recover(
     else:
         assert (sent, list(runs)) == ([], [])
     assert list(state.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_imported", [True, False])
+def test_the_limit_is_for_the_server_and_not_for_the_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_imported: bool
+) -> None:
+    """The import takes many seconds in a new environment; one that hangs ends the wait."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    waits = []
+
+    def import_mlflow(timeout_sec: float) -> bool:
+        waits.append(("import", timeout_sec))
+        return is_imported
+
+    class Call:
+        def __init__(self, call: object, *, name: str) -> None:
+            assert waits, "MLflow is imported within the call"
+
+        def result(self, timeout_sec: float) -> None:
+            waits.append(("server", timeout_sec))
+
+    monkeypatch.setattr(group_start, "import_mlflow", import_mlflow)
+    monkeypatch.setattr(group_start, "MlflowCall", Call)
+    settings = Settings(dir=str(tmp_path), start_timeout=2.0)
+    group = open_group("late", settings)
+    group.begin(settings)
+    group.journal.remove()
+    assert waits == [("import", 2.0), ("server", 2.0 if is_imported else 0.0)]

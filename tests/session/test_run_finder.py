@@ -92,7 +92,7 @@ def test_a_store_that_is_broken_now_is_no_wrong_setting(
     assert "starts without its run" in caplog.text or "could be made yet" in caplog.text
 
 
-def test_a_process_that_cannot_import_mlflow_is_no_slow_store(
+def test_a_process_that_cannotimport_mlflow_is_no_slow_store(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, store: str
 ) -> None:
     """One warning gives the true reason."""
@@ -101,7 +101,7 @@ def test_a_process_that_cannot_import_mlflow_is_no_slow_store(
     def fail(_: float) -> None:
         raise RuntimeError("the main thread has ended")
 
-    monkeypatch.setattr(run_finder, "_import_mlflow", fail)
+    monkeypatch.setattr(run_finder, "import_mlflow", fail)
     RunFinder(RunHandle(store), detect({}), start_timeout_sec=0.05).find()
     (record,) = caplog.records
     assert record.message.endswith("could be made yet: RuntimeError: the main thread has ended")
@@ -180,7 +180,7 @@ def test_a_command_is_recorded_without_an_import_of_mlflow(
 ) -> None:
     """Its first output comes as soon as without us: only the environment is asked for a store."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(run_finder, "_import_mlflow", pytest.fail)
+    monkeypatch.setattr(run_finder, "import_mlflow", pytest.fail)
     settings = Settings(dir=str(tmp_path))
     assert Recording("command", settings, is_command=True).run.tracking_uri == ""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")

@@ -57,7 +57,21 @@ _ADVICE = "start steps with `mlflow-perf run`, or use report() in them"
 _LATER = "the end of each renews this workflow's report"
 
 
-@click.command("group", context_settings={"allow_interspersed_args": False})
+class _GroupCommand(click.Command):
+    """Tells a name that was forgotten, as in `group -- snakemake`: click drops the `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments.
+
+        Raises:
+            click.UsageError: When the command's place is that of the name.
+        """
+        if args[:1] == ["--"]:
+            raise click.UsageError("A name is missing: mlflow-perf group NAME -- CMD …", ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command("group", cls=_GroupCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("name")
 @click.argument("argv", metavar="-- CMD …", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(name: str, argv: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from mlflow_perf.publish.group_journal import create_group_run, open_group_journ
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.session.outcome import Outcome
-from mlflow_perf.session.run_finder import find_tracking_uri
+from mlflow_perf.session.run_finder import find_tracking_uri, import_mlflow
 from mlflow_perf.tracking import client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
@@ -64,9 +64,10 @@ class Group:
             logging.getLogger(library).setLevel(logging.ERROR)
         try:
             # A store of this machine may have to be made first.
-            at_least_sec = 0.0 if is_http(uri) else _NEW_STORE_SEC
+            most_sec = max(settings.start_timeout, 0.0 if is_http(uri) else _NEW_STORE_SEC)
+            is_imported = import_mlflow(most_sec)
             self.creation = MlflowCall(self._create_run, name="new-group")
-            self.creation.result(max(settings.start_timeout, at_least_sec))
+            self.creation.result(most_sec if is_imported else 0.0)
         # The edge to MLflow: the command runs whatever the server does.
         except Exception as error:  # noqa: BLE001
             self.claim.withdraw()

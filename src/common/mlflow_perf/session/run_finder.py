@@ -65,7 +65,7 @@ def find_tracking_uri(timeout_sec: float = _LOCAL_START_SEC) -> str:
     if "mlflow" not in sys.modules and (uri := name_store()):
         return uri
     try:
-        if not _import_mlflow(timeout_sec):
+        if not import_mlflow(timeout_sec):
             return ""
         import mlflow
 
@@ -82,7 +82,7 @@ def name_store() -> str:
     return absolute_store(os.environ.get("MLFLOW_TRACKING_URI", ""))
 
 
-def _import_mlflow(timeout_sec: float) -> bool:
+def import_mlflow(timeout_sec: float) -> bool:
     """Import MLflow and return whether that was done in time; otherwise a thread goes on with it.
 
     It takes up to ten seconds on a busy machine, and for ever on a file system that hangs.
@@ -196,7 +196,7 @@ class RunFinder:
                 self._is_postponed = True
                 return
         try:
-            is_imported = not wait or _import_mlflow(self._start_timeout_sec)
+            is_imported = not wait or import_mlflow(self._start_timeout_sec)
             self._pending = MlflowCall(self._make, name="new-run")
             self._probe_page()
             if wait:
