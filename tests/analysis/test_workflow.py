@@ -32,6 +32,20 @@ def test_the_critical_path_follows_what_each_step_waited_for() -> None:
     assert workflow.duration_sec == 60.0
 
 
+def test_a_step_that_never_ran_is_no_end_of_the_workflow() -> None:
+    """A pipeline notes such steps at its own end, whenever they could have begun."""
+    unrun = step("unrun", 159.9, 160, after="bad", status="SKIPPED")
+    bad, long = step("bad", 100, 101, after="", status="FAILED"), step("long", 100, 155, after="")
+    workflow = built(bad, long, unrun)
+    assert workflow.critical_path == ("long",)
+    assert [(s.name, s.waited_sec) for s in workflow.steps if s.waited_sec] == []
+    assert workflow.totals["running_sec"] == 56.0
+    assert workflow.totals["failed_steps"] == 1.0
+    none_ran = built(step("first", 160, 160, after="", status="SKIPPED"), unrun)
+    assert none_ran.critical_path == ()
+    assert none_ran.totals["critical_running_sec"] == 0.0
+
+
 @pytest.mark.parametrize(("count", "unread"), [("3", "1 of 3 steps"), ("2", ""), ("many", "")])
 def test_steps_that_cannot_be_read_are_named(count: str, unread: str) -> None:
     """Whoever may read only some of a workflow's experiments sees that others exist."""

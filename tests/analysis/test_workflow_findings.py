@@ -91,6 +91,27 @@ def test_stragglers_and_imbalance_are_named(make_run: MakeRun) -> None:
     assert "node 3 did 129% more work than the mean of the 4 nodes" in text
 
 
+def test_what_others_did_on_a_node_is_no_work_of_the_step(make_run: MakeRun) -> None:
+    """Two ranks that slept, one of them beside somebody's job, share nothing unevenly."""
+    nodes = [
+        {"duration_sec": 60.0, "node_used_cpu_hours": hours, "job_cpu_hours": own}
+        for hours, own in ((0.001, 1e-5), (0.03, 2e-5))
+    ]
+    run = make_run(*nodes, component="mpi", started=100.0, ended=160.0)
+    assert "more work" not in " ".join(built(run).findings)
+    busy = [{**node, "job_cpu_hours": own} for node, own in zip(nodes, (0.03, 0.01), strict=True)]
+    run = make_run(*busy, component="mpi", started=100.0, ended=160.0)
+    assert "node 0 did 50% more work than the mean" in " ".join(built(run).findings)
+
+
+def test_a_step_that_never_ran_is_neither_slow_nor_unmeasured() -> None:
+    """It says that it never ran, and no more."""
+    unrun = step("late", 160, 160, after="b", status="SKIPPED")
+    workflow = built(step("a", 100, 130), step("b", 100, 101, status="FAILED"), unrun)
+    assert workflow.findings[:2] == ("Did not finish: b (FAILED).", "Never ran: late.")
+    assert "late" not in " ".join(workflow.findings[2:])
+
+
 def test_of_two_nodes_the_slower_is_the_straggler() -> None:
     """The median of two is the faster one, so the slower one can be a straggler."""
     nodes = [StepNode(0, 0.0, 10.0), StepNode(1, 0.0, 20.0)]

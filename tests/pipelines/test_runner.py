@@ -152,6 +152,7 @@ def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:
     unrun = [r for r in tracking.runs.values() if r["name"] in ("second", "third")]
     assert [r["status"] for r in unrun] == ["KILLED", "KILLED"]
     assert unrun[0]["parent"] == result.run_id
+    assert [r["tags"]["mlflow_perf.status"] for r in unrun] == ["SKIPPED", "SKIPPED"]
 
 
 def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:

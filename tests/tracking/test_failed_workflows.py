@@ -30,6 +30,8 @@ _RUNS = (  # name, parent, status, tag, day; "away" is another experiment
     ("around", "", "FAILED", PIPELINE_TAG, 0),
     ("inside", "around", "FAILED", GROUP_TAG, 0),
     ("stopped", "", "KILLED", PIPELINE_TAG, 0),
+    ("of a step that never ran", "", "FAILED", PIPELINE_TAG, 0),
+    ("unrun", "of a step that never ran", "KILLED", _STEP, 0),
     ("of a late step", "", "FAILED", GROUP_TAG, 0),
     ("late step", "of a late step", "FAILED", _STEP, 8),
     ("of a step elsewhere", "", "FAILED", GROUP_TAG, 0),
@@ -39,7 +41,7 @@ _RUNS = (  # name, parent, status, tag, day; "away" is another experiment
     ("fine", "", "FINISHED", GROUP_TAG, 0),
     ("deleted", "", "FAILED", GROUP_TAG, 0),
 )
-_COUNTED = {"outside", "of a run without a report", "inside", "stopped"}
+_COUNTED = {"outside", "of a run without a report", "inside", "stopped", "of a step that never ran"}
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,8 @@ def flows(tmp_path_factory: pytest.TempPathFactory) -> str:
             "mlflow.user": "ada",
             PARENT_TAG: ids[parent],
         }
+        if name == "unrun":
+            tags["mlflow_perf.status"] = "SKIPPED"
         if name == "of a step elsewhere":
             tags[f"{STEPS_TAG}{away}"] = "true"
         place, began = away if name == "away" else home, _BEGAN + day * _DAY_MS
@@ -75,9 +79,9 @@ def test_a_workflow_counts_if_it_failed_and_no_step_that_counts_did(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", flows)
     found = read_sums("component", monkeypatch, way)
     counts = {name: (one.runs, one.failed) for name, one in found.items()}
-    assert counts == {"step": (5, 4), None: (len(_COUNTED) + 1,) * 2}
+    assert counts == {"step": (6, 4), None: (len(_COUNTED) + 1,) * 2}
     assert found[None].figures == dict.fromkeys(FIGURES)
-    assert found["step"].figures["cpu_hours"] == 5.0
+    assert found["step"].figures["cpu_hours"] == 6.0
     by_flow = read_sums("workflow", monkeypatch, way)
     assert (by_flow["outside"].runs, by_flow["outside"].failed) == (2, 1)
     assert {name for name, one in by_flow.items() if one.failed == 1} > _COUNTED

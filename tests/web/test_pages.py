@@ -334,6 +334,20 @@ def test_a_parent_that_measured_itself_did_not_wait(client: Any, store: Filled) 
     assert "Waiting took" not in after
 
 
+def test_a_step_that_never_ran_is_skipped_everywhere(client: Any, store: Filled) -> None:
+    """A pipeline's step whose input failed has a run, which MLflow can only call killed."""
+    mlflow = MlflowClient(store.uri)
+    tags = {"mlflow_perf.component": "unrun", "mlflow_perf.status": "SKIPPED"}
+    run_id = mlflow.create_run(store.experiments["forecast"], tags=tags).info.run_id
+    mlflow.set_terminated(run_id, "KILLED")
+    try:
+        assert run_id not in list_shown(client.get("/perf?status=KILLED").text)
+        assert "Skipped" in _row(client.get("/perf").text, run_id)
+        assert "Skipped" in client.get(f"/perf/run?id={run_id}").text
+    finally:
+        mlflow.delete_run(run_id)
+
+
 def test_a_failed_block_is_failed_everywhere(client: Any, store: Filled) -> None:
     """A block that failed in a run that went on is found, listed and shown as failed."""
     mlflow = MlflowClient(store.uri)

@@ -13,7 +13,7 @@ from mlflow_perf.analysis.step_runs import explain_unread, name_steps
 from mlflow_perf.analysis.workflow_findings import list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, list_apart, sum_held_cpu_hours
 from mlflow_perf.core.hooks import hooks
-from mlflow_perf.model.document import BROKEN
+from mlflow_perf.model.document import BROKEN, SKIPPED
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.tracking.perf_run import GROUP_TAG, MEASURED_TAG, TAG, PerfRun
 from mlflow_perf.tracking.reporting_notes import ReportingNotes
@@ -85,7 +85,8 @@ def build_workflow(
     begin = min(min(step.started, step.submitted or step.started) for step in found)
     if parent.started is not None:
         begin = min(begin, parent.started)
-    last = max(found, key=_rank_end)
+    ran = [step for step in found if not step.is_skipped] or found
+    last = max(ran, key=_rank_end)
     end = last.ended if parent.ended is None else max(last.ended, parent.ended)
     before = _find_dependencies(found)
     # Going back from the last step, each link of the critical path is the dependency that ended
@@ -95,6 +96,8 @@ def build_workflow(
     while earlier := [step for step in before[name] if step.name not in path]:
         name = max(earlier, key=_rank_end).name
         path[name] = None
+    if last.is_skipped:  # none ran
+        path.clear()
     notes = ReportingNotes(parent.tags, [(str(run.run_id), run.tags) for run in runs])
     # Only a document tells when a block of the parent's own began.
     measured = [
@@ -172,6 +175,8 @@ def _build_step(name: str, run: PerfRun, now: float) -> Step:
     tried = run.tags.get(f"{TAG}attempts", "")
     # If somebody else ends the run late, or never, its work still ended with its last node.
     ended = run.ended if run.ended is not None else max(ends, default=max(now, started))
+    if run.status == SKIPPED:
+        ended = started  # its run exists for as long as it took to note that
     return Step(
         name,
         run_id=run.run_id,
@@ -223,6 +228,8 @@ def _split_gap(
         until = min(end, step.started)
         took[what] += max(0.0, until - max(start, counted))
         counted = max(counted, until)
+    if step.is_skipped:  # it did not wait: nobody was going to start it
+        return step
     waited_sec = max(0.0, step.started - ready - sum(took.values()))
     return replace(step, waited_sec=waited_sec, reporting_sec=took["own"])
 

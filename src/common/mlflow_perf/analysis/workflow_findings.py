@@ -9,7 +9,8 @@ from mlflow_perf.analysis.workflow_steps import Step, StepNode
 from mlflow_perf.core.format import cpu_time, duration, join_some
 
 _STRAGGLER_FACTOR = 1.25
-_IMBALANCE_PCT = 25.0
+_UNEVEN_PCT = 25.0
+_WORK_CORES = 0.1  # of a node that only waited there is nothing to share
 _WAIT_SHARE = 0.1
 _UNUSED_SHARE = 0.5
 _OUTSIDE_SHARE = 0.2
@@ -29,6 +30,8 @@ def list_findings(
     broken = [f"{step.name} ({step.status})" for step in steps if step.is_broken]
     if broken:
         yield f"Did not finish: {join_some(broken)}."
+    if skipped := [step.name for step in steps if step.is_skipped]:
+        yield f"Never ran: {join_some(skipped)}."
     repeated = [f"{step.name} ({step.attempts} attempts)" for step in steps if step.attempts > 1]
     if repeated:
         yield f"Tried more than once: {join_some(repeated)}; the figures are the last one's."
@@ -57,7 +60,7 @@ def list_findings(
         )
     for step in steps:
         yield from _find_uneven(step)
-    silent = [step.name for step in steps if not step.nodes]
+    silent = [step.name for step in steps if not step.nodes and not step.is_skipped]
     if silent:
         yield f"Without performance data: {join_some(silent)}; wrap them in mlflow_perf.report()."
 
@@ -78,8 +81,8 @@ def _tell_waiting(
 
 
 def _find_longest(critical: Sequence[Step], whole_sec: float) -> Iterator[str]:
-    step = max(critical, key=lambda s: s.duration_sec)
-    if whole_sec <= 0 or step.duration_sec <= 0:
+    step = max(critical, key=lambda s: s.duration_sec, default=None)
+    if step is None or whole_sec <= 0 or step.duration_sec <= 0:
         return
     share = 100 * min(1.0, step.duration_sec / whole_sec)
     reason = f" {step.advice}" if step.advice else ""
@@ -112,11 +115,14 @@ def _find_uneven(step: Step) -> Iterator[str]:
         others = statistics.median(n.duration_sec for n in step.nodes if n not in late)
         names = join_some(f"node {n.index} ({duration(n.duration_sec)})" for n in late)
         yield f"{step.name}: {names} took longer than the others ({duration(others)})."
-    imbalance = step.figures.get("run_imbalance_pct", 0.0)
-    if len(step.nodes) > 1 and imbalance >= _IMBALANCE_PCT:
-        busiest = max(step.nodes, key=lambda n: n.summary.get("node_used_cpu_hours", 0.0))
+    if len(step.nodes) < 2:
+        return
+    busiest = max(step.nodes, key=lambda n: n.used_cpu_hours)
+    mean = step.used_cpu_hours / len(step.nodes)
+    had_work = 3600.0 * busiest.used_cpu_hours >= _WORK_CORES * busiest.duration_sec
+    if had_work and mean > 0 and (more := 100 * (busiest.used_cpu_hours / mean - 1)) >= _UNEVEN_PCT:
         yield (
-            f"{step.name}: node {busiest.index} did {imbalance:.0f}% more work than the mean of "
+            f"{step.name}: node {busiest.index} did {more:.0f}% more work than the mean of "
             f"the {len(step.nodes)} nodes: share the work more evenly."
         )
 

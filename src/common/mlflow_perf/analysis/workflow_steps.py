@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from mlflow_perf.model.document import BROKEN
+from mlflow_perf.model.document import BROKEN, SKIPPED
 
 _HOUR_SEC = 3600.0
 
@@ -105,6 +105,11 @@ class Step:
     def is_broken(self) -> bool:
         """Whether the step failed or was killed."""
         return self.status in BROKEN
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether a pipeline never ran it: its times are those at which that was noted."""
+        return self.status == SKIPPED
 
     @property
     def measured_sec(self) -> float:

@@ -259,7 +259,8 @@ def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
     header, rows = list(columns), list(zip(*columns.values(), strict=True))
     styles = ["failed" if s.status in BROKEN else "" for s in workflow.steps]
     _tables.table(header, rows, right=len(header) - 2, styles=styles)
-    click.echo(_tables.wrap(f"* critical path: {' → '.join(workflow.critical_path)}"))
+    if workflow.critical_path:
+        click.echo(_tables.wrap(f"* critical path: {' → '.join(workflow.critical_path)}"))
     _tables.paragraph("Findings", workflow.findings)
 
 

@@ -30,6 +30,11 @@ BROKEN = ("FAILED", "KILLED")
 """The statuses of what did not end well."""
 WORST_FIRST = (*BROKEN, "RUNNING", "FINISHED")
 """Every status; of several, the first one here counts: what failed had the others killed."""
+SKIPPED = "SKIPPED"
+"""What the tag `mlflow_perf.status` says of a pipeline's step that was never run.
+
+MLflow has no such status: its run there is KILLED.
+"""
 CIRCUMSTANCES = ("cause", "cut_off", "elsewhere", "overlapping_runs")
 """Names in a report's `extra`, and of tags of its run, absent where there is nothing to say."""
 _TIME_OF_RECORDS = re.compile(r"(ops|transfers)/.*_ms$")
@@ -40,6 +45,11 @@ def worst_status(found: Iterable[str]) -> str:
     """Return the worst of several statuses; empty when none is known."""
     known = set(found)
     return next((status for status in WORST_FIRST if status in known), "")
+
+
+def read_status(stored: str, told: str) -> str:
+    """Return the status of a run: the worse of MLflow's and its report's, unless it never ran."""
+    return SKIPPED if told == SKIPPED else worst_status((stored, told)) or stored
 
 
 @dataclass
@@ -328,3 +338,14 @@ def _from_seed(data: Mapping[str, Any]) -> PerfDocument:
         node.started = rows[0].get("timestamp") if rows else None
         document.nodes[index] = node
     return document
+
+
+def first_start(nodes: Iterable[NodeDocument]) -> float | None:
+    """Return when the first node began, Unix time in seconds; None where no node says it."""
+    return min((n.started for n in nodes if n.started is not None), default=None)
+
+
+def last_end(nodes: Iterable[NodeDocument]) -> float | None:
+    """Return when the last node ended, Unix time in seconds; None where no node says it."""
+    ends = (n.started + (n.duration_sec or 0.0) for n in nodes if n.started is not None)
+    return max(ends, default=None)

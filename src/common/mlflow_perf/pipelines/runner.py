@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from mlflow_perf.errors import PipelineError, StepFailedError
-from mlflow_perf.model.document import BROKEN
+from mlflow_perf.model.document import BROKEN, SKIPPED
 from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
@@ -24,7 +24,7 @@ from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.client import has_parent
-from mlflow_perf.tracking.perf_run import PIPELINE_TAG
+from mlflow_perf.tracking.perf_run import PIPELINE_TAG, STATUS_TAG
 from mlflow_perf.tracking.reporting_notes import note_apart
 from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
 
@@ -252,7 +252,7 @@ class Runner:
         if outcome.status == "SKIPPED":
             why = fault or f"{' and '.join(step.needs)} did not finish"
             message = f"not run because {'the pipeline was stopped' if stopped else why}"
-            tags = {**self._make_tags(step), "mlflow_perf.error": message}
+            tags = {**self._make_tags(step), "mlflow_perf.error": message, STATUS_TAG: SKIPPED}
 
             def log_run() -> str:
                 run_id = self.tracking.start(

@@ -20,7 +20,6 @@ from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
 from mlflow_perf.publish.note import REPORT_FILE, renew_note, tag_run, write_run_note
 from mlflow_perf.publish.slots import (
-    STATUS_TAG,
     Reports,
     RunReports,
     Slot,
@@ -57,7 +56,7 @@ from mlflow_perf.tracking.client import (
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import making_alone
-from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.perf_run import STATUS_TAG, PerfRun
 from mlflow_perf.tracking.run_handle import Claim
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import CIRCUMSTANCES, NodeDocument, PerfDocument
 from mlflow_perf.tracking.load import fetch_file
-from mlflow_perf.tracking.perf_run import TAG
+from mlflow_perf.tracking.perf_run import STATUS_TAG, TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -32,8 +32,6 @@ Reports = Mapping[str, Mapping[int, NodeDocument]]
 """Folder below the artifact path, empty for the path itself → index of the node → its report."""
 
 
-STATUS_TAG = "mlflow_perf.status"
-"""Tag of every run that has a report."""
 _COMPONENT_TAG = "mlflow_perf.component"  # that of the plain keys
 
 

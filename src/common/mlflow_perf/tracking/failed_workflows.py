@@ -12,9 +12,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.model.document import BROKEN
-from mlflow_perf.tracking.fleet_runs import are_chosen, counts_steps_of
+from mlflow_perf.tracking.fleet_runs import are_chosen, counts_steps_of, is_broken
 from mlflow_perf.tracking.fleet_sums import FIGURES, MONDAY_MS, USER_TAG, WEEK_MS, Choice, Sums
-from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PIPELINE_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import (
+    GROUP_TAG,
+    PARENT_TAG,
+    PIPELINE_TAG,
+    STATUS_TAG,
+    TAG,
+    PerfRun,
+)
 from mlflow_perf.tracking.search import iterate_runs, quote_literal
 
 if TYPE_CHECKING:
@@ -23,7 +30,6 @@ if TYPE_CHECKING:
 _PARENT_TAGS = (GROUP_TAG, PIPELINE_TAG)
 _COMPONENT_TAG = f"{TAG}component"
 _COUNTED = {_COMPONENT_TAG, *_PARENT_TAGS}
-_STATUS_TAG = f"{TAG}status"
 
 
 @dataclass(frozen=True)
@@ -64,15 +70,14 @@ def list_failed(found: Iterable[FailedWorkflow], choice: Choice) -> Iterator[Sum
 def query_failed(session: Any, choice: Choice) -> list[FailedWorkflow]:
     """Return the workflows of a choice that failed outside of their steps, from MLflow's tables."""
     from mlflow.store.tracking.dbmodels.models import SqlRun, SqlTag
-    from sqlalchemy import func, or_, select
+    from sqlalchemy import func, select
     from sqlalchemy.orm import aliased
 
     def select_broken(run: Any, *columns: Any) -> Any:
         status = aliased(SqlTag)
-        has_status = (status.run_uuid == run.run_uuid) & (status.key == _STATUS_TAG)
-        is_broken = or_(run.status.in_(BROKEN), status.value.in_(BROKEN))
+        has_status = (status.run_uuid == run.run_uuid) & (status.key == STATUS_TAG)
         chosen = select(*columns).select_from(run).outerjoin(status, has_status)
-        return chosen.where(is_broken)
+        return chosen.where(is_broken(run, status))
 
     user, component, kind = aliased(SqlTag), aliased(SqlTag), aliased(SqlTag)
     named = func.coalesce(user.value, SqlRun.user_id).label("user")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlflow_perf.model.document import BROKEN
+from mlflow_perf.model.document import BROKEN, SKIPPED
 from mlflow_perf.tracking.fleet_sums import MONDAY_MS, USER_TAG, WEEK_MS, Choice
-from mlflow_perf.tracking.perf_run import MEASURED_TAG, PARENT_TAG, STEPS_TAG, TAG
+from mlflow_perf.tracking.perf_run import MEASURED_TAG, PARENT_TAG, STATUS_TAG, STEPS_TAG, TAG
 
 
 def choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, Any]:
@@ -20,7 +20,7 @@ def choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, Any
         with_further: Whether only runs with several components are meant.
     """
     from mlflow.store.tracking.dbmodels import models
-    from sqlalchemy import and_, case, func, or_, select
+    from sqlalchemy import and_, case, func, select
     from sqlalchemy.orm import aliased
 
     run = models.SqlRun
@@ -30,7 +30,7 @@ def choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, Any
         return own, and_(own.run_uuid == run.run_uuid, own.key == key)
 
     component, has_component = join_tag(f"{TAG}component")
-    status, has_status = join_tag(f"{TAG}status")
+    status, has_status = join_tag(STATUS_TAG)
     user, has_user = join_tag(USER_TAG)
     parent, has_parent = join_tag(PARENT_TAG)
     parent_run = aliased(run)
@@ -51,7 +51,7 @@ def choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, Any
         "workflow": func.coalesce(parent_run.name, parent.value),
         "week": week,
     }[choice.by]
-    broken = case((or_(run.status.in_(BROKEN), status.value.in_(BROKEN)), 1), else_=0)
+    broken = case((is_broken(run, status), 1), else_=0)
     if with_further:
         joins.append((*join_tag(f"{TAG}components"), True))
     chosen = select(run.run_uuid, group.label("grp"), broken.label("broken")).select_from(run)
@@ -69,6 +69,19 @@ def choose_runs(choice: Choice, *, with_further: bool = False) -> tuple[Any, Any
     for table, condition, needed in joins:
         chosen = chosen.join(table, condition, isouter=not needed)
     return chosen.where(*are_chosen(choice, run)), run
+
+
+def is_broken(run: Any, status: Any) -> Any:
+    """Return the condition that a run failed, as `PerfRun` finds its status.
+
+    Args:
+        run: The table of runs.
+        status: The table of tags, joined by `STATUS_TAG`; NULL for runs without.
+    """
+    from sqlalchemy import and_, func, or_
+
+    has_run = func.coalesce(status.value, "") != SKIPPED
+    return or_(and_(run.status.in_(BROKEN), has_run), status.value.in_(BROKEN))
 
 
 def _find_part(choice: Choice, run: Any) -> Any:

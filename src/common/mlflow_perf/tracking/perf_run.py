@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,23 @@ from typing import TYPE_CHECKING, Any
 from mlflow_perf.core.format import clean_metric_key, duration
 from mlflow_perf.core.json_io import from_json, read_number
 from mlflow_perf.core.uris import redact_param
-from mlflow_perf.model.document import CIRCUMSTANCES, NodeDocument, PerfDocument, worst_status
+from mlflow_perf.model.document import (
+    CIRCUMSTANCES,
+    PerfDocument,
+    first_start,
+    last_end,
+    read_status,
+    worst_status,
+)
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
 TAG = "mlflow_perf."
 """Start of our tags."""
+
+STATUS_TAG = f"{TAG}status"
+"""Tag of every run that has a report, with the worst status; also of one that never ran."""
 
 PARENT_TAG = "mlflow.parentRunId"
 """MLflow's tag that names the run of which a run is a child."""
@@ -124,7 +134,7 @@ class PerfRun:
             experiment_id=info.experiment_id,
             component=data.tags.get(f"{TAG}component"),
             # A block may have failed in a run that goes on, and a run after its block.
-            status=worst_status((info.status, data.tags.get(f"{TAG}status", ""))) or info.status,
+            status=read_status(info.status, data.tags.get(STATUS_TAG, "")),
             started=find_start(info, data.tags, data.metrics),
             ended=info.end_time / 1000 if info.end_time else None,
             seen=max((one.timestamp / 1000 for one in metrics), default=None),
@@ -144,8 +154,8 @@ class PerfRun:
             run_id=nodes[0].run_id if nodes else None,
             component=nodes[0].component if nodes else None,
             status=worst_status(n.status or "" for n in nodes) or None,
-            started=_first_start(nodes),
-            ended=_last_end(nodes),
+            started=first_start(nodes),
+            ended=last_end(nodes),
             document=document,
         )
 
@@ -167,7 +177,7 @@ class PerfRun:
         own = list(self.document.nodes.values()) if others and self.document is not None else []
         # A run may have failed though none of its reports did.
         told = [n.status or "" for n in own] if self.status in {o.status for o in others} else ()
-        status, ended = worst_status(told) or self.status, _last_end(own) or self.ended
+        status, ended = worst_status(told) or self.status, last_end(own) or self.ended
         return [replace(self, status=status, ended=ended) if own else self, *others]
 
     def find_component(self, component: str) -> PerfRun | None:
@@ -188,8 +198,8 @@ class PerfRun:
             label=f"{component} of {self.label}",
             component=component,
             status=worst_status(node.status or "" for node in nodes) or self.status,
-            started=_first_start(nodes) or self.started,
-            ended=_last_end(nodes) or self.ended,
+            started=first_start(nodes) or self.started,
+            ended=last_end(nodes) or self.ended,
             metrics={
                 key.removeprefix(prefix): value
                 for key, value in self.metrics.items()
@@ -387,12 +397,3 @@ def find_start(info: Any, tags: Mapping[str, str], metrics: Mapping[str, float])
 def is_figure(value: float) -> bool:
     """Return whether a value of a metric is a number; MLflow keeps infinity as the largest one."""
     return abs(value) < BEYOND_FIGURES
-
-
-def _first_start(nodes: Iterable[NodeDocument]) -> float | None:
-    return min((n.started for n in nodes if n.started is not None), default=None)
-
-
-def _last_end(nodes: Iterable[NodeDocument]) -> float | None:
-    ends = (n.started + (n.duration_sec or 0.0) for n in nodes if n.started is not None)
-    return max(ends, default=None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from mlflow_perf.analysis.metric_text import format_value
 from mlflow_perf.core.format import MISSING, clock_time, cut_text, format_count, quantity
-from mlflow_perf.model.document import BROKEN
+from mlflow_perf.model.document import BROKEN, SKIPPED
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import (
@@ -24,7 +24,7 @@ from mlflow_perf.web.fields import (
 )
 from mlflow_perf.web.table import Found
 
-_STATUSES = ("FINISHED", "FAILED", "KILLED", "RUNNING")
+_STATUSES = ("FINISHED", "FAILED", "KILLED", "RUNNING", SKIPPED)
 _LONGEST_TEXT = 60
 _LONGEST_TITLE = 300
 _MOST_GROUPS = 200

@@ -10,16 +10,15 @@ from typing import Any
 
 from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
-from mlflow_perf.model.document import WORST_FIRST
+from mlflow_perf.model.document import SKIPPED, WORST_FIRST
 from mlflow_perf.tracking.fleet_runs import counts_steps_of
 from mlflow_perf.tracking.fleet_sql import hold_figures, list_further_components
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
+from mlflow_perf.tracking.perf_run import PARENT_TAG, STATUS_TAG, TAG
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import TAGS
 
 COMPONENT_TAG = f"{TAG}component"
 COMPONENTS_TAG = f"{TAG}components"
-STATUS_TAG = f"{TAG}status"
 _LIVE = ("system/cpu_utilization_percentage", "system/system_memory_usage_percentage")
 _SCANNED = 4
 _NUMERIC = r"^[-+]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][-+]?[0-9]{1,2})?$"
@@ -204,7 +203,7 @@ def _filter(found: Any, models: Any, name: str, value: str) -> Any:
         return found.join(own, match).where(own.value == value)
     # The worse of MLflow's status and the report's, as in `PerfRun`.
     match = (own.run_uuid == run.run_uuid) & (own.key == STATUS_TAG)
-    worse = WORST_FIRST[: WORST_FIRST.index(value)] if value in WORST_FIRST else ()
+    worse = (SKIPPED, *WORST_FIRST[: WORST_FIRST.index(value)]) if value in WORST_FIRST else ()
     return found.outerjoin(own, match).where(
         or_(run.status == value, own.value == value),
         run.status.not_in(worse),

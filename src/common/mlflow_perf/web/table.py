@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlflow_perf.model.document import worst_status
+from mlflow_perf.model.document import read_status
 from mlflow_perf.tracking.fleet_runs import counts_steps_of
 from mlflow_perf.tracking.fleet_sql import hold_figures, list_further_components
-from mlflow_perf.tracking.perf_run import IMPORTED_TAG, PARENT_TAG, TAG, PerfRun, find_start
+from mlflow_perf.tracking.perf_run import (
+    IMPORTED_TAG,
+    PARENT_TAG,
+    STATUS_TAG,
+    TAG,
+    PerfRun,
+    find_start,
+)
 from mlflow_perf.web.choice import Choice
 from mlflow_perf.web.fields import (
     BY_KEY,
@@ -30,7 +37,6 @@ from mlflow_perf.web.fields import (
 from mlflow_perf.web.run_query import (
     COMPONENT_TAG,
     COMPONENTS_TAG,
-    STATUS_TAG,
     can_search,
     find_newest,
     find_rows,
@@ -173,7 +179,7 @@ def _read_runs(
             name=name,
             experiment_id=str(row.experiment_id),
             component=own_tags.get(COMPONENT_TAG),
-            status=worst_status((row.status, own_tags.get(STATUS_TAG, ""))) or row.status,
+            status=read_status(row.status, own_tags.get(STATUS_TAG, "")),
             started=find_start(row, own_tags, own),
             ended=row.end_time / 1000 if row.end_time else None,
             metrics=own,
