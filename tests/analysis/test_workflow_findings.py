@@ -37,6 +37,16 @@ def test_waiting_is_a_finding() -> None:
     assert any("Waiting took 20 s" in text and "before b" in text for text in workflow.findings)
 
 
+def test_what_follows_the_last_step_is_a_finding(make_run: MakeRun) -> None:
+    """Unless the parent is measured itself, nothing else tells where that time went."""
+    steps = step("a", 100, 110), step("b", 110, 130)
+    (said,) = [text for text in built(*steps).findings if "after the last step" in text]
+    assert said.startswith("30 s (50% of the workflow) passed after the last step had ended")
+    measured = make_run({"duration_sec": 60.0}, started=100.0, ended=160.0)
+    assert "after the last" not in " ".join(built(*steps, parent=measured).findings)
+    assert "after the last" not in " ".join(built(*steps, step("c", 130, 159)).findings)
+
+
 def test_a_gap_is_no_certain_waiting_where_a_note_of_the_group_is_lost(make_run: MakeRun) -> None:
     """mlflow-perf itself takes time beside each step that it measures."""
     runs = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -99,18 +99,14 @@ def build_workflow(
     if last.is_skipped:  # none ran
         path.clear()
     notes = ReportingNotes(parent.tags, [(str(run.run_id), run.tags) for run in runs])
-    # Only a document tells when a block of the parent's own began.
-    measured = [
-        (node.started, node.ended)
-        for part in parent.split()
-        if part.document is not None
-        for node in _build_step("", part, cut).nodes
-    ]
+    measured = list(_list_blocks(parent, cut))
     split = (_split_gap(s, before[s.name], begin, notes, measured=measured) for s in found)
     marked = tuple(replace(step, critical=step.name in path) for step in split)
     totals = _sum_up(marked, end - begin, _build_step("", parent, cut))
     tail_sec = min(notes.find(last.run_id).after_sec, end - last.ended)
     totals |= {key: totals[key] + tail_sec for key in ("reporting_sec", "critical_reporting_sec")}
+    if not parent.nodes:  # else the parent's own report says what it did then
+        totals["after_steps_sec"] = end - last.ended - tail_sec
     return Workflow(
         parent.name or parent.component or parent.label,
         started=begin,
@@ -125,6 +121,13 @@ def build_workflow(
         ),
         status=parent.status or "",
     )
+
+
+def _list_blocks(parent: PerfRun, now: float) -> Iterator[tuple[float, float]]:
+    """Yield when the parent's own blocks began and ended; only a document tells that."""
+    for part in parent.split():
+        if part.document is not None:
+            yield from ((node.started, node.ended) for node in _build_step("", part, now).nodes)
 
 
 def _rank_end(step: Step) -> tuple[float, float, str]:
