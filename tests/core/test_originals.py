@@ -114,7 +114,7 @@ def test_the_environment_is_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "1")
     assert originals.os.environ["MINE"] == "1"
     assert originals.os.environ is os.environ
-    assert originals.os.path is os.path
+    assert originals.os.path.join is os.path.join
 
 
 def test_a_block_in_replaced_files_says_that_it_is_not_reported(

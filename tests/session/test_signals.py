@@ -75,6 +75,18 @@ def test_set_wakeup_fd_answers_as_if_there_were_no_watch(watch: SignalWatch) -> 
         assert signal.set_wakeup_fd(-1) == -1
 
 
+def test_a_guard_of_the_event_loop_is_not_called(
+    watch: SignalWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blockbuster raises where a coroutine calls what may block, `os.path.samestat` among it."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.setblocking(False)
+        monkeypatch.setattr(os.path, "samestat", None)
+        signal.set_wakeup_fd(one.fileno())
+        assert signal.set_wakeup_fd(-1) == one.fileno()
+
+
 def test_the_descriptor_that_a_job_set_outlives_the_watch() -> None:
     """What was set within the block is set after it."""
     watch = SignalWatch(lambda number: None, lambda number: None)
