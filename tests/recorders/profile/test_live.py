@@ -163,3 +163,21 @@ def test_only_the_main_interpreter_says_that_it_has_no_stacks(
     monkeypatch.setattr(live, "is_main_interpreter", is_main)
     assert live.end(live.begin(None, None)).cells == []
     assert len(caplog.records) == lines
+
+
+@pytest.mark.parametrize(
+    ("why", "lines"),
+    [("can't start new thread", 1), ("can't create new thread at interpreter shutdown", 0)],
+)
+def test_a_process_that_ends_as_it_begins_lacks_no_stacks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str, lines: int
+) -> None:
+    """The main thread of a command may be over before the sampler is loaded beside it."""
+
+    def start(_: object) -> None:
+        raise RuntimeError(why)
+
+    monkeypatch.setattr("mlflow_perf.recorders.profile.live.StackSampler.start", start)
+    live.end(live.begin(None, None))
+    assert len(caplog.records) == lines
+    assert live._live.sampler is None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _log = get_logger(__name__)
+_AT_END = "interpreter shutdown"  # what Python says of a thread that is started then
 
 
 class _Live:
@@ -95,7 +96,8 @@ def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
             sampler.start()
         except RuntimeError as error:  # no room for one more thread: the job goes on without
             _live.sampler = None
-            _log.warning("The job's stacks are not sampled: %s", error)
+            if _AT_END not in str(error):
+                _log.warning("The job's stacks are not sampled: %s", error)
 
 
 def release(window: StackWindow) -> None:
