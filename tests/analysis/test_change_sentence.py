@@ -76,6 +76,21 @@ def test_of_a_workflow_the_steps_that_account_for_the_change_are_named(make_run:
     assert said.endswith("; rows a → b")
 
 
+def test_a_workflow_that_failed_before_its_steps_is_not_faster(make_run: MakeRun) -> None:
+    """It did less; what both did is compared."""
+    first = make_run({"duration_sec": 10.0}, component="first")
+    slower = make_run({"duration_sec": 12.0}, component="first")
+    rest = make_run({"duration_sec": 90.0}, component="rest")
+    parent = PerfRun("flow", run_id="f", status="FINISHED", started=0.0, ended=100.0)
+    failed = PerfRun("bad", run_id="b", status="FAILED", started=0.0, ended=12.0)
+    whole, part = side(parent, first=first, rest=rest), side(failed, first=slower)
+    for said in describe_change([whole], [part]), describe_change([part], [whole]):
+        assert said.startswith("bad is FAILED, without `rest`: `first` 1")
+        assert "faster" not in said
+    all_steps = side(failed, first=slower, rest=rest)
+    assert "8.3 × faster" in describe_change([whole], [all_steps])
+
+
 def test_parameters_that_one_run_lacks_do_not_fill_the_sentence(make_run: MakeRun) -> None:
     """Those with two values come first; of the others only the number."""
     lone = {f"p{i}": "x" * 50 for i in range(9)}

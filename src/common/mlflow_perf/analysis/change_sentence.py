@@ -11,6 +11,7 @@ from typing import TypeVar
 from mlflow_perf.analysis.profile_changes import compare_repeats
 from mlflow_perf.analysis.step_runs import StepRuns, list_steps
 from mlflow_perf.core.format import cut_text, format_pair, join_some
+from mlflow_perf.model.document import BROKEN
 from mlflow_perf.tracking.perf_run import PerfRun
 
 _SAME_RATIO = 1.05
@@ -67,6 +68,8 @@ def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
         new: The other run, or its repeats.
     """
     before, after = (_find_median(map(measure_side, sides)) for sides in (base, new))
+    if unfinished := _tell_unfinished(base, new):
+        before = after = None
     common = [name for name in list_steps(new) if name in list_steps(base)]
     steps = {name: (_list_runs(name, base), _list_runs(name, new)) for name in common}
     times = [
@@ -76,7 +79,7 @@ def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
     known = [(name, a, b) for name, a, b in times if a is not None and b is not None]
     known.sort(key=lambda one: -abs(one[2] - one[1]))
     changed = _choose_steps(known, before, after)
-    parts = [_describe_length(before, after)]
+    parts = [unfinished or _describe_length(before, after)]
     if changed:
         named = ", ".join(f"`{_cut(name)}` {format_pair(a, b, 's')}" for name, a, b in changed)
         parts[0] = f"{parts[0]}: {named}" if parts[0] else named
@@ -141,6 +144,19 @@ def measure_run(run: PerfRun) -> float | None:
     own = max((s["duration_sec"] for s in run.nodes.values() if "duration_sec" in s), default=None)
     of_run = None if run.is_cut_off else run.duration_sec
     return run.figures.get("run_duration_sec", own) or of_run
+
+
+def _tell_unfinished(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
+    """Return which workflow ended badly before steps that the others have; or nothing.
+
+    Of what it did not do it was neither slower nor faster.
+    """
+    names = list_steps([*base, *new])
+    for side in (*base, *new):
+        missing = [f"`{_cut(name)}`" for name in names if name not in side.steps]
+        if side.is_workflow and side.run.status in BROKEN and missing:
+            return f"{side.label} is {side.run.status}, without {join_some(missing)}"
+    return ""
 
 
 def _choose_steps(
