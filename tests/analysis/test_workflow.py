@@ -180,6 +180,15 @@ def test_a_step_that_still_runs_is_cut_now() -> None:
     assert workflow.steps[0].status == "RUNNING"
 
 
+def test_a_step_that_outlives_its_workflow_is_cut_at_its_end() -> None:
+    """It may have been killed, and then its run never ends; the figures do not grow meanwhile."""
+    workflow = built(step("a", 100, None, status="RUNNING"), step("b", 110, 150))
+    assert (workflow.duration_sec, workflow.steps[0].duration_sec) == (60.0, 60.0)
+    said = " ".join(workflow.findings)
+    assert "Without a report yet: a. If it was killed, `mlflow-perf recover`" in said
+    assert "Without performance data: b;" in said
+
+
 def test_names_that_come_twice_are_numbered() -> None:
     """Two runs of one component are two steps."""
     workflow = built(step("train", 100, 110), step("train", 120, 130))

@@ -456,6 +456,25 @@ def _read_steps(client: MlflowClient, said: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.e2e
+def test_what_a_killed_step_left_is_in_the_report_of_its_group(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run does not stay RUNNING, with a time that grows whenever somebody looks."""
+    client.search_experiments()  # makes the store
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path))
+    victim = "import mlflow_perf, os, time\nwith mlflow_perf.report('victim'):\n    time.sleep(1)\n"
+    (tmp_path / "victim.py").write_text(f"{victim}    os.kill(os.getpid(), 9)\n")
+    steps = f"{sys.executable} victim.py; {RUN} rest -- sleep 0.6"
+    done = _group("late", "--", "sh", "-c", steps, folder=tmp_path)
+    assert "failed: victim, longest way: victim → rest | " in done.stderr
+    assert "kept" not in done.stderr
+    assert list(recover_each(tmp_path)) == []
+    (run_id,) = re.findall(r"mlflow-perf report (\w+)", done.stderr)
+    statuses = {run.name: run.status for run in find_children(get_run(run_id))}
+    assert statuses == {"victim": "KILLED", "rest": "FINISHED"}
+
+
+@pytest.mark.e2e
 def test_a_signal_for_the_whole_process_group_loses_no_step(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

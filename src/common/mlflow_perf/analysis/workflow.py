@@ -73,12 +73,14 @@ def build_workflow(
     Args:
         parent: The run of the whole.
         steps: Its children; default: the children of the run in MLflow, with their documents.
-        now: Unix time at which steps that still run are cut; default: now.
+        now: Unix time at which steps that still run are cut while the workflow runs, else at its
+            end; default: now.
     """
     runs = find_children(parent, documents=True) if steps is None else list(steps)
     if not runs:
         return None
-    cut = time.time() if now is None else now
+    # A step that outlives its workflow may be a killed one that nobody has ended.
+    cut = parent.ended or (time.time() if now is None else now)
     named = name_steps(part for run in runs for part in run.split())
     found = charge_shared_nodes([_build_step(name, run, cut) for name, run in named.items()])
     found.sort(key=lambda step: (step.started, step.name))

@@ -66,7 +66,12 @@ def list_findings(
         )
     for step in steps:
         yield from _find_uneven(step)
-    silent = [step.name for step in steps if not step.nodes and not step.is_skipped]
+    if running := [s.name for s in steps if s.status == "RUNNING" and not s.nodes]:
+        yield (
+            f"Without a report yet: {join_some(running)}. If it was killed, `mlflow-perf recover` "
+            "on its machine stores what it left."
+        )
+    silent = [s.name for s in steps if not (s.nodes or s.is_skipped or s.name in running)]
     if silent:
         yield f"Without performance data: {join_some(silent)}; wrap them in mlflow_perf.report()."
 

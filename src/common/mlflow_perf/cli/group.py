@@ -180,6 +180,7 @@ def describe(workflow: Workflow) -> str:
 
 def _finish(group: Group, end: Outcome, settings: Settings) -> None:
     """End the parent run with the report of its workflow, in bounded time."""
+    from mlflow_perf.publish.killed_steps import recover_killed_steps
     from mlflow_perf.publish.workflow_renewal import renew_workflows
     from mlflow_perf.publish.workflow_report import log_workflow
     from mlflow_perf.publish.workflow_writer import Place, Tracking
@@ -199,6 +200,8 @@ def _finish(group: Group, end: Outcome, settings: Settings) -> None:
 
     def finish() -> str:
         tracking.end(run_id, end.status, tags=tags, ended=ended)
+        if kept:
+            recover_killed_steps(run_id, folder, most_sec=settings.exit_timeout / 2)
         with contextlib.suppress(MlflowPerfError):
             name_all_steps_experiments(run_id, since_ms=int(1000 * group.began[0]))
         workflow, _ = log_workflow(run_id, tracking)
@@ -224,6 +227,7 @@ def _finish(group: Group, end: Outcome, settings: Settings) -> None:
         _log.warning("The group's report could not be made: %s", said)
         return
     journal.remove()
+    kept, _ = count_unsent_steps(run_id, folder)
     if not settings.quiet:
         if group.apart:
             _say(f"{format_count(group.apart, 'step')} reported to another store")

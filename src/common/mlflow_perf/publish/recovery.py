@@ -275,10 +275,10 @@ def recover_each(
                     path.unlink(missing_ok=True)
         except (DocumentError, OSError) as error:
             _log.debug("%s is left there: %s", path, error)
-    whole = _Pass(of_any_host, workspace)
+    whole = Pass(of_any_host, workspace)
     # A group comes after its steps: its report is about theirs.
     for path in sorted(place.glob(f"*{SUFFIX}"), key=lambda one: (GROUP_PART in one.name, one)):
-        recovered = _recover_one(path, whole)
+        recovered = recover_one(path, whole)
         if recovered is not None:
             yield replace(recovered, journal=path.name)
     for shared, runs in whole.sent.items():
@@ -289,7 +289,7 @@ def recover_each(
 
 
 @dataclass
-class _Pass:
+class Pass:
     """One pass over a folder.
 
     Attributes:
@@ -299,13 +299,13 @@ class _Pass:
         sent: Workspace → store and id of each run there that has got a report.
     """
 
-    of_any_host: bool
+    of_any_host: bool = False
     workspace: str | None = None
     away: dict[str, str] = field(default_factory=dict)
     sent: dict[str | None, list[tuple[str, str]]] = field(default_factory=dict)
 
 
-def _recover_one(path: Path, whole: _Pass) -> Recovered | None:
+def recover_one(path: Path, whole: Pass) -> Recovered | None:
     """Send one journal if its job has ended; a fault is one warning, and the journal stays.
 
     Returns:
@@ -341,7 +341,7 @@ def _recover_one(path: Path, whole: _Pass) -> Recovered | None:
     return Recovered(*find_destination(_read_lines(data)[0]), why, "kept")
 
 
-def _send_journal(path: Path, data: bytes, whole: _Pass) -> Recovered | None:
+def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
     """Send one journal with this content, unless its job needs it no more, and remove it.
 
     Raises:
