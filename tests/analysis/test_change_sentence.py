@@ -76,6 +76,20 @@ def test_of_a_workflow_the_steps_that_account_for_the_change_are_named(make_run:
     assert said.endswith("; rows a → b")
 
 
+def test_a_wait_between_the_steps_is_no_change_of_a_step(make_run: MakeRun) -> None:
+    """The step that changed most took 0.4 s of 15 s more; its causes explain nothing."""
+    base, new = (
+        side(
+            PerfRun("flow", run_id="f", status="FINISHED", started=0.0, ended=seconds),
+            first=make_run({"duration_sec": 5.0}, component="first"),
+            train=make_run({"duration_sec": took, "job_run_delay_pct": pct}, component="train"),
+        )
+        for seconds, took, pct in ((16.0, 2.6, 24.0), (32.0, 3.0, 35.0))
+    )
+    said = describe_change([base], [new])
+    assert said == "2.0 × slower, mostly outside of the measured steps"
+
+
 def test_a_workflow_that_failed_before_its_steps_is_not_faster(make_run: MakeRun) -> None:
     """It did less; what both did is compared."""
     first = make_run({"duration_sec": 10.0}, component="first")

@@ -164,6 +164,19 @@ def test_a_new_workflow_that_failed_outside_its_steps_fails_the_gate(make_run: M
     assert result.failures == ("flow is KILLED: its figures are not those of the whole work.",)
 
 
+def test_a_whole_workflow_is_judged_by_its_duration(make_run: MakeRun) -> None:
+    """A wait between its steps is in none of them."""
+    steps = [make_run({"duration_sec": 2.0}, component=name) for name in ("train", "score")]
+    whole = [PerfRun("flow", status="FINISHED", started=0.0, ended=end) for end in (5.0, 20.0)]
+    old, new = (collect_steps(run, steps) for run in whole)
+    assert check([old], [old], ["duration_sec=+20%"]).passed
+    for limit in "duration_sec=+20%", "run_duration_sec=+20%", "workflow:duration_sec<=10":
+        failed = [one.step for one in check([old], [new], [limit]).checks if not one.passed]
+        assert failed == ["workflow"], limit
+    # What is a bound for each step is none for all of them.
+    assert check([old], [new], ["duration_sec<=10"]).passed
+
+
 def test_different_hardware_is_said(make_run: MakeRun) -> None:
     """A base on other hardware is judged, and the note says that it was other hardware."""
     old = make_run({"node_cpu_hours": 1.0}, facts={"cpu_count": 4})

@@ -80,6 +80,9 @@ def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
     known.sort(key=lambda one: -abs(one[2] - one[1]))
     changed = _choose_steps(known, before, after)
     parts = [unfinished or _describe_length(before, after)]
+    if parts[0] and any(side.is_workflow for side in new) and _is_between(known, before, after):
+        parts[0] += ", mostly outside of the measured steps"
+        changed = known = []  # what little they changed explains nothing
     if changed:
         named = ", ".join(f"`{_cut(name)}` {format_pair(a, b, 's')}" for name, a, b in changed)
         parts[0] = f"{parts[0]}: {named}" if parts[0] else named
@@ -172,6 +175,19 @@ def _choose_steps(
         and abs(one[2] - one[1]) >= _STEP_SHARE * abs(times[0][2] - times[0][1])
     ]  # fmt: skip
     return changed[:_MOST_STEPS]
+
+
+def _is_between(
+    times: list[tuple[str, float, float]], before: float | None, after: float | None
+) -> bool:
+    """Return whether a workflow's change is not that of its steps: waits, or other steps."""
+    if before is None or after is None or not times:
+        return False
+    longest = max(before, after)
+    if longest < _SAME_RATIO * min(before, after):
+        return False
+    of_steps = sum(b - a for _, a, b in times if (b > a) == (after > before))
+    return abs(of_steps) < _STEP_SHARE * abs(after - before)
 
 
 def _describe_length(before: float | None, after: float | None) -> str:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlflow_perf.analysis.change_sentence import describe_change, find_middle, measure_run
+from mlflow_perf.analysis.change_sentence import (
+    describe_change,
+    find_middle,
+    measure_run,
+    measure_side,
+)
 from mlflow_perf.analysis.compare import calculate_change_pct, match_components
 from mlflow_perf.analysis.gate_limits import AUTO_RUNS, Limit, parse_limit, resolve_limit
 from mlflow_perf.analysis.judgement import ALPHA, Judgement, judge, judge_change
@@ -23,6 +28,10 @@ from mlflow_perf.analysis.step_runs import (
 from mlflow_perf.errors import MlflowPerfError, SettingError
 from mlflow_perf.model.document import BROKEN
 from mlflow_perf.tracking.load import load
+from mlflow_perf.tracking.perf_run import PerfRun
+
+WHOLE = "workflow"
+"""Name by which the duration of a whole workflow is judged, unless a step of it has that name."""
 
 __all__ = ["Check", "GateResult", "Judgement", "check", "judge"]
 
@@ -163,7 +172,9 @@ def check(
         raise SettingError("Name a new run and at least one limit, such as node_cpu_hours=+10%.")
     sides, notes = match_components(load_step_runs([*base, *new], with_parent=True))
     old, fresh = sides[: len(base)], sides[len(base) :]
-    found = [_check_steps(resolve_limit(limit, sides), old, fresh, alpha) for limit in wanted]
+    judged = [_add_whole(side) for side in sides]
+    halves = judged[: len(base)], judged[len(base) :]
+    found = [_check_steps(resolve_limit(limit, judged), *halves, alpha) for limit in wanted]
     checks = [one for of_limit in found for one in of_limit]
     gone = [step for step in list_steps(old) if step not in list_steps(fresh)]
     notes += compare_hardware(sides)
@@ -189,6 +200,15 @@ def check(
         describe_change(old, fresh) if old else "",
         _list_unjudged(wanted, found),
     )
+
+
+def _add_whole(side: StepRuns) -> StepRuns:
+    """Return a workflow with itself as one more step, of which only the duration is known."""
+    seconds = measure_side(side) if side.is_workflow else None
+    if seconds is None:
+        return side
+    whole = PerfRun(side.label, metrics={"duration_sec": seconds, "run_duration_sec": seconds})
+    return replace(side, steps={WHOLE: whole, **side.steps})
 
 
 def _list_statuses(side: StepRuns) -> Iterator[tuple[str, str | None]]:
@@ -230,7 +250,9 @@ def _check_steps(
     """Return the limit's check of each step of the new runs that it applies to."""
     checks = []
     for step in list_steps(fresh):
-        if limit.step in (None, step):
+        # A bound of its own, as for a step, is too low for all of them together.
+        is_meant = limit.relative or step != WHOLE
+        if limit.step == step or (limit.step is None and is_meant):
             values = _read_values(limit, step, old), _read_values(limit, step, fresh)
             checks += [_decide(step, limit, *values, alpha)] if any(values) else []
     return checks
