@@ -55,6 +55,14 @@ def test_what_others_used_beside_the_steps_is_not_unused() -> None:
     assert seconds(charge_shared_nodes(steps), "node_unused_cpu_hours") == pytest.approx(10.0)
 
 
+def test_steps_beside_others_on_different_cpus_left_nothing_unused() -> None:
+    """Each of the two used half of its own CPU, and others the rest."""
+    steps = [step(n, 100.0, 8.0, own_sec=4.0, busy_sec=8.0, cores=1.0) for n in ("a", "b")]
+    charged = charge_shared_nodes(steps)
+    assert seconds(charged, "node_cpu_hours") == pytest.approx(16.0)
+    assert seconds(charged, "node_unused_cpu_hours") == pytest.approx(0.0)
+
+
 @pytest.mark.parametrize("hosts", [("one", "two"), ("", ""), ("one", "")])
 def test_steps_on_different_machines_stay_as_they_are(hosts: tuple[str, str]) -> None:
     """Also where the machines are unknown."""

@@ -342,7 +342,8 @@ def calculate_change_pct(base: float | None, new: float | None) -> float | None:
         return None
     if base == new:
         return 0.0
-    change = 100.0 * (new - base) / abs(base) if base else math.inf
+    # What is left of a difference of two equal figures is as good as 0.
+    change = 100.0 * (new - base) / abs(base) if abs(base) > 1e-12 * abs(new) else math.inf
     return change if math.isfinite(change) else None
 
 

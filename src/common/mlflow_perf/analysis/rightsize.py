@@ -358,7 +358,8 @@ def _advise_memory(
     job_mb = peaks.total(run, lambda peak: peak.job_memory_mb)
     user = "the job" if job_mb else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_memory_mb:,.0f}" if worst.owned_memory_mb else ""
-    peaked = f"Memory: {user} peaked at {job_mb or used:,.0f}{had} MB ({worst.where})"
+    where = f"{worst.where}{f' and {n} beside it' if (n := peaks.consolidated(run) - 1) else ''}"
+    peaked = f"Memory: {user} peaked at {job_mb or used:,.0f}{had} MB ({where})"
     if job_mb and used >= job_mb + 1:
         peaked += f", {used:,.0f} MB with mlflow-perf"
     learned = None

@@ -67,7 +67,9 @@ def _charge(group: Sequence[_Stay]) -> dict[tuple[str, int], dict[str, float]]:
     """Return the summaries of stays that overlap, with what each is charged."""
     held_hours = hold_host((node.started, node.ended, node) for _, node in group)
     rest = max(0.0, held_hours - sum(node.used_cpu_hours for _, node in group))
-    unused = max(0.0, rest - _find_others_share(group) * held_hours)
+    idle = [node.summary.get("node_unused_cpu_hours", math.inf) for _, node in group]
+    # No more than all saw together: of what stays on different CPUs saw, nothing counts twice.
+    unused = max(0.0, min(sum(idle), rest - _find_others_share(group) * held_hours))
     alone = {place: node.cores * node.duration_sec / _HOUR_SEC for place, node in group}
     time_shares = _find_time_shares(group)
     scales = {key: _find_scale(group, time_shares, key) for key in _TRAFFIC}
