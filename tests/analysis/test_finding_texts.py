@@ -174,3 +174,16 @@ def test_others_that_used_what_the_job_missed_are_blamed() -> None:
     """A job that gets 1 of 2 CPUs while others keep the other one busy needs CPUs of its own."""
     found = findings_of(NodeDocument(summary={**_PINNED, "cpu_avg_utilization_pct": 100.0}))
     assert any("others use this node" in finding.sentence for finding in found)
+
+
+def test_others_on_a_full_node_are_named_to_a_job_with_a_quota() -> None:
+    """Its own quota hides them in how busy its CPUs were."""
+    of_quota = {"cpu_limit_cores": 0.5, "cpu_avg_utilization_pct": 62.0, "job_cpu_avg_cores": 0.31}
+    of_node = {"job_run_delay_pct": 70.0, "others_cpu_avg_cores": 1.69, "idle_cpu_avg_cores": 0.0}
+    summary = {**_PINNED, **of_quota, **of_node, "duration_sec": 5.0}
+    usage = Usage(summary)
+    said, do = SENTENCES["contended"](Facts(usage, [], {"contended": 0.5}, MemoryTrend()))
+    assert "it got 0.3 of 0.5 CPUs, others 1.7" in said
+    assert do == "others use this node, ask for CPUs of its own"
+    idle = Usage({**summary, "idle_cpu_avg_cores": 30.0})
+    assert idle.others_cores == 0.0

@@ -124,13 +124,12 @@ def describe_contended(facts: Facts) -> tuple[str, str]:
         text = f"This machine's host ran others for {stolen:.0f}% of the time in which its CPUs "
         text += f"had work (steal); the job got {facts.used}"
         return text, "ask for dedicated CPUs, or for another host"
-    others = max(0.0, usage.node_busy_pct / 100 * usage.cores - usage.used_cores)
     delay, hedge = usage["job_run_delay_pct"], ""
     if "job_run_delay_pct" not in usage:
         delay, hedge = usage["cpu_stall_pct"], "probably "
     text = (
         f"The job {hedge}waited for a CPU {delay:.0f}% of the time in which it had work: it got "
-        f"{facts.used}, others {one_decimal(others)}"
+        f"{facts.used}, others {one_decimal(usage.others_cores)}"
     )
     if facts.allowed:
         return f"{text}; its own affinity allows {facts.allowed}", _LIFT

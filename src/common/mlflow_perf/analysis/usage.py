@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 _GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
+_HARDLY_IDLE_CORES = 0.5
 _GPU_USED_PCT = 0.5
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -70,6 +71,17 @@ class Usage:
         if "job_cpu_avg_cores" in self:
             return self["job_cpu_avg_cores"]
         return self.node_busy_pct / 100.0 * self.cores
+
+    @property
+    def others_cores(self) -> float:
+        """CPUs that others kept busy of those that the job could use.
+
+        Of a job with a share of CPU time, `node_busy_pct` is its own: on a node without an idle
+        CPU, what others used of the whole node kept it from its share.
+        """
+        of_set = max(0.0, self.node_busy_pct / 100.0 * self.cores - self.used_cores)
+        is_full = "idle_cpu_avg_cores" in self and self["idle_cpu_avg_cores"] < _HARDLY_IDLE_CORES
+        return max(of_set, self["others_cpu_avg_cores"]) if is_full else of_set
 
     @property
     def affinity_cpus(self) -> float:

@@ -60,10 +60,10 @@ def waits_beside_idle(usage: Usage, demand: float) -> bool:
     """
     missed = min(demand, usage.cores) - usage.used_cores
     busy = max(usage.used_cores, usage.node_busy_pct / 100.0 * usage.cores)
-    others, idle = busy - usage.used_cores, usage.cores - busy
+    idle = usage.cores - busy
     if "idle_cpu_avg_cores" in usage:
         idle = min(idle, usage["idle_cpu_avg_cores"])
-    return missed > 0 and others < _FEW * missed and idle >= _FEW * missed
+    return missed > 0 and usage.others_cores < _FEW * missed and idle >= _FEW * missed
 
 
 def explain_wait(short: Sequence[tuple[Usage, float]]) -> str:
