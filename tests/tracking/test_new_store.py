@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -144,3 +147,18 @@ def test_a_module_that_is_hidden_by_the_jobs_own_is_no_wrong_address(
     error = RuntimeError("the import failed")
     error.__cause__ = ModuleNotFoundError(f"No module named {module!r}", name=module)
     assert is_wrong_for_ever(error, uri) == wrong
+
+
+def test_a_store_that_is_written_just_now_may_be_half_made(tmp_path: Path) -> None:
+    """Whoever took it for finished found a database of another version in it."""
+    uri, file = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlflow.db"
+    with contextlib.closing(sqlite3.connect(file)) as other:
+        other.execute("CREATE TABLE runs (a)")
+        other.commit()
+        other.execute("BEGIN EXCLUSIVE")
+        assert not is_unmade(uri)
+        with making_alone(uri, timeout_sec=1.0):
+            handle = os.open(tmp_path, os.O_RDONLY)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(handle)

@@ -52,8 +52,13 @@ _WRONG_FOR_EVER = {
 _made: set[tuple[int, int]] = set()  # device and inode of each database that was complete
 
 
-def is_unmade(uri: str) -> bool:
-    """Return whether a store is a database file that does not exist yet, or is being made now."""
+def is_unmade(uri: str, *, if_locked: bool = False) -> bool:
+    """Return whether a store is a database file that does not exist yet, or is being made now.
+
+    Args:
+        uri: The store.
+        if_locked: The answer for a file that somebody writes: whoever makes it, or uses it.
+    """
     file = find_local_database(uri)
     if file is None:
         return False
@@ -71,7 +76,7 @@ def is_unmade(uri: str) -> bool:
     except FileNotFoundError:
         return True
     except sqlite3.OperationalError as error:
-        return "no such table" in str(error)
+        return "no such table" in str(error) or (if_locked and "locked" in str(error))
     except (OSError, sqlite3.Error):
         return False
 
@@ -93,7 +98,7 @@ def making_alone(uri: str, *, timeout_sec: float, is_shared: bool = False) -> It
         OSError: When the database cannot be made there. MLflow would try for a minute.
     """
     file = find_local_database(uri)
-    is_new = is_unmade(uri)
+    is_new = is_unmade(uri, if_locked=True)
     if file is None or not (is_shared or is_new):
         yield
         return
