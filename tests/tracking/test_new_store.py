@@ -19,6 +19,7 @@ from mlflow_perf.tracking.new_store import (
     is_unmade,
     is_wrong_for_ever,
     making_alone,
+    ride_out_races,
 )
 
 
@@ -162,3 +163,20 @@ def test_a_store_that_is_written_just_now_may_be_half_made(tmp_path: Path) -> No
             with pytest.raises(BlockingIOError):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.close(handle)
+
+
+def test_a_call_is_made_again_while_another_process_makes_the_store(
+    tmp_path: Path, made: Path
+) -> None:
+    """A database that is half made looks like one of another version; a finished one may be one."""
+    answers = [RuntimeError(f"Detected out-of-date database schema ({n})") for n in "ab"]
+
+    def ask() -> str:
+        if answers:
+            raise answers.pop()
+        return "found"
+
+    with pytest.raises(RuntimeError, match=r"\(b\)"):
+        ride_out_races(ask, f"sqlite:///{made}")
+    assert ride_out_races(ask, f"sqlite:///{tmp_path}/mlflow.db") == "found"
+    assert answers == []

@@ -21,7 +21,7 @@ from mlflow_perf.session.run_finder import find_tracking_uri, import_mlflow
 from mlflow_perf.tracking import client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.new_store import is_wrong_for_ever, making_alone
+from mlflow_perf.tracking.new_store import is_wrong_for_ever, making_alone, ride_out_races
 from mlflow_perf.tracking.reporting_notes import note_apart
 from mlflow_perf.tracking.run_handle import Claim, RunHandle
 
@@ -92,7 +92,9 @@ class Group:
         if not (is_http(uri) or is_wanted()):
             return
         with making_alone(uri, timeout_sec=_NEW_STORE_SEC):
-            place = run.experiment_id = client.find_current_experiment(uri)
+            # Another process that makes it may be none of ours.
+            place = ride_out_races(lambda: client.find_current_experiment(uri), uri)
+            run.experiment_id = place
         if not is_wanted():
             return
         made = create_group_run(self.delivery, experiment_id=place).info

@@ -37,10 +37,10 @@ from mlflow_perf.tracking.client import (
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.new_store import (
     await_new_store,
-    find_race_sec,
     is_unmade,
     is_wrong_for_ever,
     making_alone,
+    ride_out_races,
 )
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -246,18 +246,15 @@ class RunFinder:
             self._is_postponed = is_unmade(uri) and not self._is_settling
             if self._is_postponed:
                 self._on_made()
-                return None
+                return
         if is_refused(uri):
             raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
-        began = time.monotonic()
-        while True:
-            try:
-                with self._run.creating():
-                    return self._find_or_create()
-            except Exception as error:
-                if time.monotonic() - began >= find_race_sec(error, uri):
-                    raise
-                time.sleep(_POLL_SEC)
+
+        def find_or_create() -> None:
+            with self._run.creating():
+                self._find_or_create()
+
+        ride_out_races(find_or_create, uri)
 
     def _find_or_create(self) -> None:
         """Find the run that another node of this job made, or create one."""

@@ -12,10 +12,13 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from mlflow_perf.core.uris import find_local_database, is_http, is_local
 
-_LOOK_EVERY_SEC = 0.1
+T = TypeVar("T")
+
+_LOOK_EVERY_SEC, _AGAIN_SEC = 0.1, 0.5
 # MLflow makes a new database in some forty steps: seconds, and minutes on a very busy machine.
 _MAKING_SEC, _MAKING_TURNS, _WORK_SEC = 60.0, 5, 0.2
 _RACES = (
@@ -162,6 +165,29 @@ def find_race_sec(error: BaseException, uri: str) -> float:
             return _OTHER_SCHEMA_SEC
         return _RACE_SEC if is_unmade(uri) else 0.0
     return _RACE_SEC if any(race in text for race in _RACES) else 0.0
+
+
+def ride_out_races(call: Callable[[], T], uri: str) -> T:
+    """Make a call, again while it fails because another process makes or uses the store.
+
+    Args:
+        call: Asks the store.
+        uri: The store.
+
+    Returns:
+        The call's result.
+
+    Raises:
+        Exception: What the call raises for another reason, or for longer than such races last.
+    """
+    began = time.monotonic()
+    while True:
+        try:
+            return call()
+        except Exception as error:
+            if time.monotonic() - began >= find_race_sec(error, uri):
+                raise
+            time.sleep(_AGAIN_SEC)
 
 
 def is_restarting(error: BaseException) -> bool:
