@@ -179,7 +179,12 @@ def test_others_that_used_what_the_job_missed_are_blamed() -> None:
 def test_others_on_a_full_node_are_named_to_a_job_with_a_quota() -> None:
     """Its own quota hides them in how busy its CPUs were."""
     of_quota = {"cpu_limit_cores": 0.5, "cpu_avg_utilization_pct": 62.0, "job_cpu_avg_cores": 0.31}
-    of_node = {"job_run_delay_pct": 70.0, "others_cpu_avg_cores": 1.69, "idle_cpu_avg_cores": 0.0}
+    of_node = {
+        "cpu_throttled_pct": 0.0,
+        "job_run_delay_pct": 70.0,
+        "others_cpu_avg_cores": 1.69,
+        "idle_cpu_avg_cores": 0.0,
+    }
     summary = {**_PINNED, **of_quota, **of_node, "duration_sec": 5.0}
     usage = Usage(summary)
     said, do = SENTENCES["contended"](Facts(usage, [], {"contended": 0.5}, MemoryTrend()))
@@ -187,3 +192,10 @@ def test_others_on_a_full_node_are_named_to_a_job_with_a_quota() -> None:
     assert do == "others use this node, ask for CPUs of its own"
     idle = Usage({**summary, "idle_cpu_avg_cores": 30.0})
     assert idle.others_cores == 0.0
+    # Threads that share the one CPU of a cpuset have nothing of the others on the node.
+    alone = {name: value for name, value in summary.items() if name != "cpu_throttled_pct"}
+    assert Usage(alone).others_cores == 0.0
+    for figures, kind in (summary, "contended"), (alone, "oversubscribed"):
+        found = findings_of(NodeDocument(summary={**figures, "job_run_delay_pct": 85.0}))
+        kinds = {one.kind for one in found if one.share > 0.2}
+        assert kinds & {"contended", "oversubscribed"} == {kind}

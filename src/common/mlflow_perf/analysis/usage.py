@@ -74,14 +74,21 @@ class Usage:
 
     @property
     def others_cores(self) -> float:
-        """CPUs that others kept busy of those that the job could use.
-
-        Of a job with a share of CPU time, `node_busy_pct` is its own: on a node without an idle
-        CPU, what others used of the whole node kept it from its share.
-        """
+        """CPUs that others kept busy of those that the job could use."""
         of_set = max(0.0, self.node_busy_pct / 100.0 * self.cores - self.used_cores)
-        is_full = "idle_cpu_avg_cores" in self and self["idle_cpu_avg_cores"] < _HARDLY_IDLE_CORES
-        return max(of_set, self["others_cpu_avg_cores"]) if is_full else of_set
+        return of_set + self.hidden_cores
+
+    @property
+    def hidden_cores(self) -> float:
+        """CPUs that others kept busy besides those in `node_busy_pct`, which is a quota's own.
+
+        On a node without an idle CPU they keep a job from its share of CPU time.
+        """
+        is_quota, idle = "cpu_throttled_pct" in self, self["idle_cpu_avg_cores"]
+        if not is_quota or "idle_cpu_avg_cores" not in self or idle >= _HARDLY_IDLE_CORES:
+            return 0.0
+        of_set = max(0.0, self.node_busy_pct / 100.0 * self.cores - self.used_cores)
+        return max(0.0, self["others_cpu_avg_cores"] - of_set)
 
     @property
     def affinity_cpus(self) -> float:
