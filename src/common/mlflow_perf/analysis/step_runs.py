@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.model.document import BROKEN
+from mlflow_perf.tracking.attempts import leave_out_retried
 from mlflow_perf.tracking.load import RunRef
 from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
@@ -50,24 +50,10 @@ class StepRuns:
         return f"{step} of {self.label}" if self.is_workflow else self.label
 
     def without_retried(self) -> StepRuns:
-        """Return a workflow that ended well without the attempts that failed and were repeated.
-
-        So an import finds how a workflow ended: a run that ended badly does not count where one of
-        the same name began after it had ended.
-        """
+        """Return a workflow that ended well without the attempts that were tried again."""
         if not self.is_workflow or self.run.status != "FINISHED":
             return self
-        latest: dict[Any, float] = {}
-        for run in self.steps.values():
-            task = _identify_task(run)
-            latest[task] = max(latest.get(task, 0.0), run.started or 0.0)
-        kept = [
-            run
-            for run in self.steps.values()
-            if run.status not in BROKEN
-            or run.ended is None
-            or latest[_identify_task(run)] < run.ended
-        ]
+        kept = leave_out_retried(list(self.steps.values()), _identify_task)
         return self if len(kept) == len(self.steps) else replace(self, steps=name_steps(kept))
 
 

@@ -12,6 +12,7 @@ from mlflow_perf.histories.tasks import Task, Workflow
 from mlflow_perf.model.document import BROKEN, worst_status
 from mlflow_perf.model.metrics import RUN_METRICS
 from mlflow_perf.publish.workflow_writer import Tracking
+from mlflow_perf.tracking.attempts import leave_out_retried
 from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.bulk_runs import FinishedRun, write_runs
 from mlflow_perf.tracking.client import end_run, open_client
@@ -128,10 +129,7 @@ def _describe_whole(runs: Sequence[FinishedRun]) -> FinishedRun:
     # As for a pipeline that runs here, the wait for the first start is part of the whole.
     waits = [one for run in runs if (one := PerfRun("", tags=run.tags).submitted) is not None]
     started = min([*waits, *(run.started for run in runs)])
-    # What was tried again after it had ended is as good as its last attempt.
-    last = {_name(run): run for run in sorted(runs, key=lambda run: run.started)}
-    statuses = {run.status for run in runs if last[_name(run)].started < run.ended}
-    statuses |= {run.status for run in last.values()}
+    statuses = {run.status for run in leave_out_retried(runs, _name)}
     status = worst_status(statuses.intersection(BROKEN)) or "FINISHED"
     return FinishedRun("", status, started, max(run.ended for run in runs))
 
