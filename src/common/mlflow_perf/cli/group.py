@@ -227,7 +227,7 @@ def _finish(group: Group, end: Outcome, settings: Settings) -> None:
         _log.warning("The group's report could not be made: %s", said)
         return
     journal.remove()
-    kept, _ = count_unsent_steps(run_id, folder)
+    kept, _ = count_unsent_steps(run_id, folder)  # what killed steps left is sent by now
     if not settings.quiet:
         if group.apart:
             _say(f"{format_count(group.apart, 'step')} reported to another store")

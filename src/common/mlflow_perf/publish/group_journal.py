@@ -102,11 +102,25 @@ def is_at_work(path: Path, *, only_sending: bool = False) -> bool:
         with open_journal(path) as handle:
             if lock(handle, if_unknown=True) and is_same_file(path, handle):
                 return False
-            # Not through a duplicate, as in `recover`.
-            with os.fdopen(handle, "rb", closefd=False) as file:
-                return not only_sending or any(line.startswith(b'{"final":') for line in file)
+            return not only_sending or _holds_report(handle)
     except (DocumentError, OSError):  # gone by now, or not ours
         return False
+
+
+def was_killed(path: Path) -> bool:
+    """Return whether the process that wrote a journal is gone and left no finished report."""
+    try:
+        with open_journal(path) as handle:
+            is_free = lock(handle, if_unknown=True) and is_same_file(path, handle)
+            return is_free and not _holds_report(handle)
+    except (DocumentError, OSError):  # gone by now, or not ours
+        return False
+
+
+def _holds_report(handle: int) -> bool:
+    # Not through a duplicate, as in `recover`.
+    with os.fdopen(handle, "rb", closefd=False) as file:
+        return any(line.startswith(b'{"final":') for line in file)
 
 
 def count_unsent_steps(run_id: str, folder: Path) -> tuple[int, int]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
-from mlflow_perf.errors import DocumentError
-from mlflow_perf.publish.group_journal import find_step_journals, is_at_work
-from mlflow_perf.publish.journal_file import open_journal
+from mlflow_perf.publish.group_journal import find_step_journals, was_killed
 from mlflow_perf.publish.recovery import Pass, recover_one
 
 
@@ -25,13 +22,5 @@ def recover_killed_steps(run_id: str, folder: Path, *, most_sec: float) -> None:
     """
     whole, until = Pass(), time.monotonic() + most_sec
     for path in find_step_journals(run_id, folder):
-        if time.monotonic() < until and not is_at_work(path) and not _is_finished(path):
+        if time.monotonic() < until and was_killed(path):
             recover_one(path, whole)
-
-
-def _is_finished(path: Path) -> bool:
-    try:
-        with open_journal(path) as handle, os.fdopen(handle, "rb", closefd=False) as file:
-            return any(line.startswith(b'{"final":') for line in file)
-    except (DocumentError, OSError):  # gone by now, or not ours
-        return True
