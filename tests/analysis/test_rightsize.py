@@ -50,7 +50,7 @@ def test_two_nodes_that_fit_on_one_are_told_apart_from_each(make_run: MakeRun) -
     node = {**SERIAL, "job_max_mem_mb": 143.0, "job_max_cpu_cores": 0.5, "job_cpu_avg_cores": 0.5}
     size = right_size([make_run(node, node, label="mn")])
     assert size.nodes == 1
-    assert "peaked at 286 of 65,536 MB (mn, node 0 and 1 beside it)" in " ".join(size.evidence)
+    assert "peaked at 286 of 65,536 MB (mn, node 0 together with 1 more)" in " ".join(size.evidence)
 
 
 def test_without_its_document_a_runs_right_size_is_a_lower_bound(make_run: MakeRun) -> None:

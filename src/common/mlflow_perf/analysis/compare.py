@@ -269,7 +269,7 @@ def match_components(sides: Sequence[StepRuns]) -> tuple[list[StepRuns], list[st
     """
     last = [side.without_retried() for side in sides]
     notes = [
-        f"{side.label}: left out {format_count(count, 'failed attempt')}, which was tried again."
+        f"{side.label}: left out {format_count(count, 'failed attempt')} of what was tried again."
         for side, kept in zip(sides, last, strict=True)
         if (count := len(side.steps) - len(kept.steps))
     ]

@@ -250,7 +250,7 @@ def _check_steps(
     """Return the limit's check of each step of the new runs that it applies to."""
     checks = []
     for step in list_steps(fresh):
-        # A bound of its own, as for a step, is too low for all of them together.
+        # A value without a base, such as 60 s, is meant for each step, and not for all of them.
         is_meant = limit.relative or step != WHOLE
         if limit.step == step or (limit.step is None and is_meant):
             values = _read_values(limit, step, old), _read_values(limit, step, fresh)

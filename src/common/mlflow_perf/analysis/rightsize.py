@@ -358,13 +358,12 @@ def _advise_memory(
     job_mb = peaks.total(run, lambda peak: peak.job_memory_mb)
     user = "the job" if job_mb else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_memory_mb:,.0f}" if worst.owned_memory_mb else ""
-    where = f"{worst.where}{f' and {n} beside it' if (n := peaks.consolidated(run) - 1) else ''}"
+    more = peaks.consolidated(run) - 1
+    where = f"{worst.where} together with {more} more" if more else worst.where
     peaked = f"Memory: {user} peaked at {job_mb or used:,.0f}{had} MB ({where})"
     if job_mb and used >= job_mb + 1:
         peaked += f", {used:,.0f} MB with mlflow-perf"
-    learned = None
-    if headroom_pct is None:
-        learned = learn_memory(peaks.seen, risk=risk, inputs=inputs)
+    learned = learn_memory(peaks.seen, risk=risk, inputs=inputs) if headroom_pct is None else None
     unfinished = peaks.explain_unfinished(learned)
     failed_mb = max((max(r.failed_mb, r.peak_mb) for r in peaks.seen if r.failed_mb), default=0.0)
     p_fit = None

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 _GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
-_HARDLY_IDLE_CORES = 0.5
 _GPU_USED_PCT = 0.5
+_HARDLY_IDLE_CORES = 0.5
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 BEYOND_REASON = 1e18
@@ -75,8 +75,7 @@ class Usage:
     @property
     def others_cores(self) -> float:
         """CPUs that others kept busy of those that the job could use."""
-        of_set = max(0.0, self.node_busy_pct / 100.0 * self.cores - self.used_cores)
-        return of_set + self.hidden_cores
+        return self._others_beside + self.hidden_cores
 
     @property
     def hidden_cores(self) -> float:
@@ -84,11 +83,14 @@ class Usage:
 
         On a node without an idle CPU they keep a job from its share of CPU time.
         """
-        is_quota, idle = "cpu_throttled_pct" in self, self["idle_cpu_avg_cores"]
-        if not is_quota or "idle_cpu_avg_cores" not in self or idle >= _HARDLY_IDLE_CORES:
+        is_quota, is_known = "cpu_throttled_pct" in self, "idle_cpu_avg_cores" in self
+        if not (is_quota and is_known and self["idle_cpu_avg_cores"] < _HARDLY_IDLE_CORES):
             return 0.0
-        of_set = max(0.0, self.node_busy_pct / 100.0 * self.cores - self.used_cores)
-        return max(0.0, self["others_cpu_avg_cores"] - of_set)
+        return max(0.0, self["others_cpu_avg_cores"] - self._others_beside)
+
+    @property
+    def _others_beside(self) -> float:
+        return max(0.0, self.node_busy_pct / 100.0 * self.cores - self.used_cores)
 
     @property
     def affinity_cpus(self) -> float:

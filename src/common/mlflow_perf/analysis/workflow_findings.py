@@ -14,7 +14,7 @@ _WORK_CORES = 0.1  # of a node that only waited there is nothing to share
 _WAIT_SHARE = 0.1
 _UNUSED_SHARE = 0.5
 _OUTSIDE_SHARE = 0.2
-_OUTSIDE_MIN_SEC = _AFTER_MIN_SEC = 2.0
+_OUTSIDE_MIN_SEC = 2.0
 
 
 def list_findings(
@@ -44,7 +44,7 @@ def list_findings(
     if whole > 0 and waited >= _WAIT_SHARE * whole:
         yield _tell_waiting([s for s in steps if s.critical], waited, whole, unnoted)
     rest = totals.get("after_steps_sec", 0.0)
-    if whole > 0 and rest >= max(_AFTER_MIN_SEC, _WAIT_SHARE * whole):
+    if whole > 0 and rest >= max(_OUTSIDE_MIN_SEC, _WAIT_SHARE * whole):
         yield (
             f"{duration(rest)} ({100 * rest / whole:.0f}% of the workflow) passed after the last "
             "step had ended: measure what runs then as a step, too."

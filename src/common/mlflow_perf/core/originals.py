@@ -81,6 +81,7 @@ else:
     sys.__dict__.update(at_start)
     in_c = vars(load_native("nt" if os.name == "nt" else "posix"))
     os.__dict__.update({name: one for name, one in in_c.items() if is_native(one)})
+    # blockbuster, a guard of event loops, replaces some of its functions.
     os.path = _copy(_shown_os.path.__name__)
     clocks = load_native("time", "time", "monotonic", "thread_time", "clock_gettime", "sleep")
     time.__dict__.update({name: one for name, one in vars(clocks).items() if is_native(one)})
