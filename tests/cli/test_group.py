@@ -395,14 +395,17 @@ def test_a_kept_report_is_named_and_renews_the_workflow_when_it_comes(
     assert kept == f"mlflow-perf: the report of 1 step is kept | mlflow-perf recover {tmp_path}"
     parent = last.split()[-1]
     before = get_run(parent).metrics["run_cpu_hours"]
-    sent = list(recover(tmp_path))
-    assert [one.outcome for one in sent] == ["sent"]
+    command, elsewhere = [*GROUP[:-1], "recover", str(tmp_path), "--json"], tmp_path / "else"
+    environ = os.environ | {"MLFLOW_TRACKING_URI": elsewhere.as_uri()}  # of another shell, later
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+    (sent,) = json.loads(done.stdout)
+    assert (sent["outcome"], done.stderr) == ("sent", "")
     assert get_run(parent).metrics["run_cpu_hours"] > before
     local = client.download_artifacts(parent, "perf/workflow.json", str(tmp_path))
     flow = json.loads(Path(local).read_text(encoding="utf-8"))
     assert [len(step["nodes"]) for step in flow["steps"]] == [1, 1]
     assert client.get_run(parent).data.tags["mlflow_perf.step_count"] == "2"
-    client.delete_run(str(sent[0].run_id))
+    client.delete_run(sent["run_id"])
     shown = subprocess.check_output([*GROUP[:-1], "show", parent], text=True)
     assert "1 of 2 steps cannot be read" in " ".join(shown.split())
     for words in (["explain"], ["advise"], ["compare", parent], ["download"]):

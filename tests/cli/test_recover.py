@@ -78,7 +78,7 @@ def test_each_recovered_node_is_told(
 ) -> None:
     """One line for each node, or the same as JSON; control characters are spelled out."""
 
-    def recover_each(_: Path, *, of_any_host: bool, workspace: str | None) -> Iterator[Recovered]:
+    def recover_each(_: Path, *, of_any_host: bool, **__: Any) -> Iterator[Recovered]:
         yield Recovered("r1", 0, "signal \x1b[2J")
         if not of_any_host:
             yield Recovered(None, None, "it is of n2", "other host", "b.journal")

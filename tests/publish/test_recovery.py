@@ -60,7 +60,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Delivery]:
         return "a run"
 
     monkeypatch.setattr(mlflow_perf.publish.recovery, "write_node", write)
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "renew_workflows", list)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "renew_workflows", lambda *_, **__: None)
     return deliveries
 
 
@@ -242,7 +242,7 @@ def test_a_server_that_hangs_is_asked_once(
         return "a run"
 
     monkeypatch.setattr(mlflow_perf.publish.recovery, "write_node", write)
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "renew_workflows", list)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "renew_workflows", lambda *_, **__: None)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda uri: False)
     monkeypatch.setattr(mlflow_perf.publish.recovery_checks, "is_refused", lambda uri: False)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "is_known", lambda delivery: False)
@@ -423,7 +423,7 @@ def test_each_journal_is_sent_to_the_workspace_of_its_job(
     monkeypatch.setattr(
         mlflow_perf.publish.recovery,
         "renew_workflows",
-        lambda runs: renewed.append((read_workspace(), runs)),
+        lambda runs, **_: renewed.append((read_workspace(), runs)),
     )
     for name, known in (
         ("a", {"workspace": "team-a"}), ("b", {"workspace": "team-b"}), ("c", {"workspace": ""}),

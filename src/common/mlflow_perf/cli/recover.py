@@ -69,7 +69,8 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     # A job without a workspace had its server's default one, which only a request without any names
     # on every server. So the variable of this shell must not count.
     here = os.environ.pop(workspaces.VARIABLE, None)
-    for one in recover_each(place, of_any_host=any_host, workspace=here):
+    left = recover_each(place, of_any_host=any_host, workspace=here, switch_store=True)
+    for one in left:
         done.append(one)
         if not as_json and one.outcome != "kept":  # a warning has said why
             click.echo(_tables.clean(_describe(one)))

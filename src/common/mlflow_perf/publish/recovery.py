@@ -23,8 +23,6 @@ from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
-from mlflow_perf.node.exit_cause import boot_id, count_new_oom_kills
-from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.publish.final_document import (
     CAUSE_TAG,
     add_left_over,
@@ -38,9 +36,11 @@ from mlflow_perf.publish.journal import BEGUN, FORMAT, REMOVED, SUFFIX, live
 from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.recovery_checks import (
+    UNKNOWN_CAUSE,
     call_in_workspace,
     check_store,
     end_without_figures,
+    find_cause,
     find_destination,
     find_spool,
     is_known,
@@ -58,7 +58,6 @@ from mlflow_perf.records import Kind
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 
-_UNKNOWN = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 _DAMAGED = "its journal is damaged from line {} on, so how its job ended is not known"
 _RATES = {column.name for column in COLUMNS.values() if column.is_rate}
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
@@ -139,8 +138,8 @@ def read_journal(
         collect_steps(spooled, steps)
     try:
         if last is None or final is None:
-            cause = _find_cause(lines[0])
-            if damaged and cause == _UNKNOWN:
+            cause = find_cause(lines[0])
+            if damaged and cause == UNKNOWN_CAUSE:
                 cause = _DAMAGED.format(len(lines) + 1)
             document = _rebuild_document(lines, cause, operations, named, steps)
             add_left_over(document, spooled)
@@ -224,20 +223,6 @@ def _rebuild_document(
     )
 
 
-def _find_cause(head: Mapping[str, Any]) -> str:
-    """Return why the job of a journal ended, as far as this machine and its scheduler know."""
-    node = head.get("node")
-    by_slurm = find_slurm_cause(node) if isinstance(node, dict) else None
-    if by_slurm is not None or not is_of_this_host(head):
-        return by_slurm or _UNKNOWN
-    if head.get("boot_id") and head["boot_id"] != boot_id():
-        return "the machine went down"
-    counts = {str(file): count for file, count in dict(head.get("oom_kills", {})).items()}
-    if count_new_oom_kills({file: n for file, n in counts.items() if type(n) is int}):
-        return "the process was killed, probably out of memory: the OOM killer struck in its cgroup"
-    return _UNKNOWN
-
-
 def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
     """Send every orphaned journal of a folder to MLflow, and yield those whose run has it now.
 
@@ -247,7 +232,11 @@ def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterato
 
 
 def recover_each(
-    folder: Path | None = None, *, of_any_host: bool = False, workspace: str | None = None
+    folder: Path | None = None,
+    *,
+    of_any_host: bool = False,
+    workspace: str | None = None,
+    switch_store: bool = False,
 ) -> Iterator[Recovered]:
     """Send every orphaned journal of a folder to MLflow, and yield the result of each.
 
@@ -261,6 +250,7 @@ def recover_each(
             not show that a journal is locked.
         workspace: MLflow's workspace for journals of mlflow-perf 0.1, which do not name theirs;
             default: the current one.
+        switch_store: See `renew_workflows`.
     """
     place = find_state_folder() if folder is None else folder
     # A process that died while it wrote a `.new` file left the journal itself complete. A live
@@ -283,7 +273,7 @@ def recover_each(
             yield replace(recovered, journal=path.name)
     for shared, runs in whole.sent.items():
         with working_in(shared):
-            renew_workflows(runs)
+            renew_workflows(runs, switch_store=switch_store)
     remove_left_over(place)
     remove_left_over_notes(place)
 

@@ -17,6 +17,8 @@ from mlflow_perf.core.uris import find_local_database, is_local, is_refused, red
 from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
+from mlflow_perf.node.exit_cause import boot_id, count_new_oom_kills
+from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
 from mlflow_perf.publish.journal_file import open_journal
@@ -39,6 +41,7 @@ from mlflow_perf.tracking.run_handle import RunHandle
 
 T = TypeVar("T")
 
+UNKNOWN_CAUSE = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 _SAME_START_SEC = 0.001
 _UNSURE = "could not determine whether the server supports workspaces"  # of a server before 3.10
 # What MLflow, or a database's driver, sends to any server that an address names.
@@ -103,6 +106,20 @@ def is_of_this_host(head: Mapping[str, Any]) -> bool:
     node = head.get("node")
     host = node.get("hostname") if isinstance(node, dict) else None
     return host in (None, socket.gethostname())
+
+
+def find_cause(head: Mapping[str, Any]) -> str:
+    """Return why the job of a journal ended, as far as this machine and its scheduler know."""
+    node = head.get("node")
+    by_slurm = find_slurm_cause(node) if isinstance(node, dict) else None
+    if by_slurm is not None or not is_of_this_host(head):
+        return by_slurm or UNKNOWN_CAUSE
+    if head.get("boot_id") and head["boot_id"] != boot_id():
+        return "the machine went down"
+    counts = {str(file): count for file, count in dict(head.get("oom_kills", {})).items()}
+    if count_new_oom_kills({file: n for file, n in counts.items() if type(n) is int}):
+        return "the process was killed, probably out of memory: the OOM killer struck in its cgroup"
+    return UNKNOWN_CAUSE
 
 
 def find_destination(lines: list[dict[str, Any]]) -> tuple[str | None, int | None]:

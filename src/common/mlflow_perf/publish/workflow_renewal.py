@@ -22,12 +22,14 @@ _MOST_GROUPS = 100  # tags that anybody can write may make a circle of runs
 _log = get_logger(__name__)
 
 
-def renew_workflows(sent: Iterable[tuple[str, str]]) -> None:
+def renew_workflows(sent: Iterable[tuple[str, str]], *, switch_store: bool = False) -> None:
     """Log the reports of the ended workflows of some steps again; a failure is one line each.
 
     Args:
         sent: Store and id of each run that got a report. What is a workflow's run itself has the
             workflow's report already.
+        switch_store: Whether this process is ours alone, so that MLFLOW_TRACKING_URI may become
+            the store of each of them.
     """
     given = dict.fromkeys(sent)
     waiting, seen = list(given), set(given)
@@ -44,8 +46,10 @@ def renew_workflows(sent: Iterable[tuple[str, str]]) -> None:
                 continue
             waiting.append((uri, parent_id))
             if not is_current(uri):  # everything that reads the steps asks that store
-                _say(parent_id, "MLFLOW_TRACKING_URI names another store")
-                continue
+                if not switch_store:
+                    _say(parent_id, "MLFLOW_TRACKING_URI names another store")
+                    continue
+                Place(uri).make_default()
             read = {str(child.run_id) for child in find_children(parent, documents=False)}
             if unread := _list_reported(parent, uri) - read:
                 _say(parent_id, f"{format_count(len(unread), 'step')} of it cannot be read")
