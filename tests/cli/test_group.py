@@ -226,6 +226,8 @@ def test_the_closing_line_counts_the_steps_and_those_that_failed() -> None:
     assert describe(workflow) == "1 step in 2.0 s, failed, longest way: a"
     workflow.status = "FINISHED"
     assert describe(workflow) == "1 step in 2.0 s, longest way: a"
+    workflow.critical_path = ()  # a pipeline that ran none of its steps
+    assert describe(workflow) == "1 step in 2.0 s"
 
 
 @pytest.mark.parametrize(

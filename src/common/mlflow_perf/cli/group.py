@@ -171,11 +171,14 @@ def describe(workflow: Workflow) -> str:
     """Return a workflow's closing line: number of steps, failed steps, and critical path."""
     count = format_count(len(workflow.steps), "step")
     failed = [step.name for step in workflow.steps if step.status in BROKEN]
-    named = f"failed: {join_some(failed)}, " if failed else ""
-    if not failed and workflow.status in BROKEN:
-        named = "failed, "
-    path = " → ".join(workflow.critical_path)
-    return f"{count} in {workflow.duration_sec:.1f} s, {named}longest way: {path}"
+    parts = [f"{count} in {workflow.duration_sec:.1f} s"]
+    if failed:
+        parts.append(f"failed: {join_some(failed)}")
+    elif workflow.status in BROKEN:
+        parts.append("failed")
+    if workflow.critical_path:  # none where a pipeline in it ran no step
+        parts.append(f"longest way: {' → '.join(workflow.critical_path)}")
+    return ", ".join(parts)
 
 
 def _finish(group: Group, end: Outcome, settings: Settings) -> None:
