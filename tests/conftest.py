@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +19,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from tests.faults.nursery import Job, Nursery
+
+from mlflow_perf.core.thread_list import list_threads
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -114,7 +115,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
 def _no_leaked_sampler() -> Iterator[None]:
     """Fail the test that leaves a sampler thread alive."""
     yield
-    left = [t.name for t in threading.enumerate() if t.name.startswith("mlflow-perf")]
+    left = [t.name for t in list_threads() if t.name.startswith("mlflow-perf")]
     assert not left, f"threads left alive: {left}"
 
 

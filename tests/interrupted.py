@@ -8,12 +8,13 @@ import gc
 import os
 import signal
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+from mlflow_perf.core.thread_list import list_threads
 
 PACKAGE = os.sep + "mlflow_perf" + os.sep
 
@@ -36,7 +37,7 @@ def look() -> dict[str, Any]:
     handled = (signal.SIGTERM, signal.SIGHUP)
     return {
         "descriptors": links,
-        "threads": sorted(t.name for t in threading.enumerate() if "mlflow-perf" in t.name),
+        "threads": sorted(t.name for t in list_threads() if "mlflow-perf" in t.name),
         "handlers": [signal.getsignal(number) for number in handled],
         "functions": (_signal.signal, _signal.getsignal),  # called by those of `signal`
         "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),

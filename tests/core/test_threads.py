@@ -18,6 +18,7 @@ from tests.alone import alone
 from tests.interrupted import check_each_line
 
 from mlflow_perf.core import threads
+from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.core.threads import KERNEL_NAME, Event, Lock, Thread
 
 
@@ -218,7 +219,7 @@ def test_a_thread_that_dies_before_it_begins_holds_nobody_up() -> None:
     thread = _Stillborn(lambda: None, name="stillborn")
     with pytest.raises(RuntimeError, match="can't start new thread"):
         thread.start()
-    assert thread not in threading.enumerate()
+    assert thread not in list_threads()
 
 
 def test_an_error_in_a_thread_is_a_warning(

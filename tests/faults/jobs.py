@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import mlflow_perf
+from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.session.report import current
 
@@ -230,7 +231,7 @@ def _child(_: int) -> int:
 
 def _list_lasting() -> set[str]:
     """Return the names of our threads that last as long as a block; a call's thread ends before."""
-    return {t.name for t in threading.enumerate() if t.name.startswith("mlflow-perf-")}
+    return {t.name for t in list_threads() if t.name.startswith("mlflow-perf-")}
 
 
 def with_children(method: str) -> None:
@@ -244,7 +245,7 @@ def with_children(method: str) -> None:
             pid = os.fork()
             if pid == 0:
                 # The child's own stack sampler may have begun; the threads of its parent are gone.
-                names = {thread.name for thread in threading.enumerate()}
+                names = {thread.name for thread in list_threads()}
                 assert names <= {"MainThread", "mlflow-perf-stacks"}
                 assert perf.run_id is not None
                 return  # leaves the block, in the child

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import pytest
 
 import mlflow_perf
 import mlflow_perf.publish.dispatch
+from mlflow_perf.core.thread_list import list_threads
 
 if TYPE_CHECKING:
     from tests.faults.conftest import Fault
@@ -23,7 +23,7 @@ LONG = pytest.mark.timeout(900)
 def left() -> tuple[int, int, int]:
     """Return the threads, the open descriptors and the memory blocks of this process."""
     gc.collect()
-    return threading.active_count(), len(os.listdir("/proc/self/fd")), sys.getallocatedblocks()
+    return len(list_threads()), len(os.listdir("/proc/self/fd")), sys.getallocatedblocks()
 
 
 def run(blocks: int) -> None:

@@ -23,7 +23,7 @@ print("whole", perf.run_id, perf.summary["duration_sec"] > 0)
 """
 LEFT = """
 import os, signal, threading
-print(sorted(t.name for t in threading.enumerate() if "perf" in t.name),
+print(sorted(t.name for t in threading._active.copy().values() if "perf" in t.name),
       signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, mlflow_perf.session.report.current())
 """
 

@@ -61,7 +61,7 @@ def note_state():
     # A call of MLflow, with its git, may last a moment longer than a block that it was for, and
     # another one may begin at its end.
     for _ in range(3):
-        for thread in threading.enumerate():
+        for thread in list(threading._active.copy().values()):
             if thread.name.startswith(("mlflow-perf", "perf-")):
                 thread.join(10)
     gc.collect()
@@ -70,13 +70,14 @@ def note_state():
     for name in sorted(_os.listdir("/proc/self/fd"), key=int):
         with _contextlib.suppress(OSError):
             fds[name] = _os.readlink(f"/proc/self/fd/{name}")
+    threads = list(threading._active.copy().values())  # `enumerate` leaves ours out
     umask = _os.umask(0o22)
     _os.umask(umask)
     state = {
         "handlers": [_re.sub(" at 0x[0-9a-f]+", "", repr(signal.getsignal(n))) for n in numbers],
         "mask": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))),
-        "threads": sorted(t.name for t in threading.enumerate() if not t.daemon),
-        "ours": sorted(t.name for t in threading.enumerate() if t.name.startswith("mlflow-perf")),
+        "threads": sorted(t.name for t in threads if not t.daemon),
+        "ours": sorted(t.name for t in threads if t.name.startswith("mlflow-perf")),
         "wakeup": signal.set_wakeup_fd(-1),
         "folder": _os.path.relpath(_os.getcwd(), _os.environ["HARM_FOLDER"]),
         "umask": umask,

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.interrupted import check_each_line
 
 import mlflow_perf
 from mlflow_perf.cli import main
+from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.columns import lookup_kind
 from mlflow_perf.model.document import NodeDocument
@@ -181,7 +181,7 @@ def test_a_short_block_needs_no_thread(
     journal = new_journal(tmp_path)
     journal.start()
     journal.append(rows(1)[0])
-    names = [thread.name for thread in threading.enumerate()]
+    names = [thread.name for thread in list_threads()]
     journal.remove()
     assert names.count("mlflow-perf-journal") == count
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.sampling.windows import Window, WindowSampler
 from mlflow_perf.testing import FakeClock, FakeReader
 
@@ -131,7 +132,7 @@ def test_one_thread_reads_for_all_windows_and_ends_when_there_is_none() -> None:
     windows = [sampler.open() for _ in range(3)]
     windows[0].on_row = lambda row: seen.set()
     assert seen.wait(30.0)
-    names = [t.name for t in threading.enumerate() if t.name == "mlflow-perf-sampler"]
+    names = [t.name for t in list_threads() if t.name == "mlflow-perf-sampler"]
     for window in windows:
         sampler.close(window)
     assert len(names) == 1

@@ -16,6 +16,7 @@ from mlflow.entities import Run
 
 import mlflow_perf
 from mlflow_perf.core.settings import Settings
+from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.session import autolog, run_recorder
 from mlflow_perf.session.open_runs import open_runs
@@ -327,7 +328,7 @@ def test_many_short_runs_leak_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert list_files(runs[0]) == ["perf", PAGE]
     assert list_files(runs[-1]) == ["perf"]
     assert read(runs[-1]).data.metrics["run_node_count"] == 1.0
-    names = [t.name for t in threading.enumerate() if t.name.startswith("mlflow-perf")]
+    names = [t.name for t in list_threads() if t.name.startswith("mlflow-perf")]
     assert len(names) == len(set(names)) <= 3
     journals = list((tmp_path / "mlflow-perf-journal").glob("*.journal"))
     assert journals == []

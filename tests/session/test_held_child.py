@@ -113,6 +113,14 @@ def test_every_signal_is_passed_on() -> None:
         assert process.returncode == 0
 
 
+def test_an_alarm_that_was_set_for_the_command_ends_it() -> None:
+    """`perl -e 'alarm 3; exec @ARGV' mlflow-perf run -- CMD`: the wrapper has the timer now."""
+    alarm = "import signal; signal.setitimer(signal.ITIMER_REAL, 0.1)\nchild.release()"
+    wrapper = WRAPPER.replace("child.release()", alarm)
+    done = subprocess.run([sys.executable, "-c", wrapper, "sleep", "60"], check=False, timeout=60)
+    assert done.returncode == 128 + signal.SIGALRM
+
+
 GROUP_NUMBERS = [
     signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
     signal.SIGWINCH, signal.SIGCONT, signal.SIGTSTP, signal.SIGRTMIN + 1,

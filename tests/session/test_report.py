@@ -24,6 +24,7 @@ from tests.faults.nursery import Job
 from tests.model.metrics.test_node_metrics import EIGHTEEN
 
 import mlflow_perf
+from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.errors import SettingError, SourceUnavailableError
 from mlflow_perf.publish.dispatch import dispatch
 from mlflow_perf.publish.journal import Journal
@@ -417,7 +418,7 @@ def test_an_inner_block_is_an_operation_of_the_outer(store: str) -> None:
         thread = threading.Thread(target=mlflow_perf.report("in a thread")(lambda: None))
         thread.start()
         thread.join()
-        samplers = [t for t in threading.enumerate() if t.name == "mlflow-perf-sampler"]
+        samplers = [t for t in list_threads() if t.name == "mlflow-perf-sampler"]
         assert len(samplers) == 1
     metrics = run_of(outer.run_id).data.metrics
     assert metrics["ops/inner/total_ms"] > 0

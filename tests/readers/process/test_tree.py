@@ -426,6 +426,25 @@ def test_a_procfs_that_hides_other_peoples_processes(tmp_path: Path) -> None:
     assert report["job_processes"] == 2.0
 
 
+def test_a_rank_that_its_launcher_has_bound_is_no_limit_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one rank waits for a CPU and the other computes nothing, both may use one."""
+    for pid in (10, 11):
+        record(tmp_path, pid, 1)
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    bound = {10: frozenset({0}), 11: frozenset({1})}
+    monkeypatch.setattr(ProcessTable, "find_cpus", lambda _, pid: bound[pid])
+    cpus = frozenset({0, 1, 2})
+    reader = ProcessTreeReader(10, table=table, cpus=cpus, ranks=lambda: {11: None})
+    monkeypatch.setattr(reader._threads, "list_waiting", lambda: {10})
+    monkeypatch.setattr(reader._threads, "find_cpus", lambda: frozenset({0}))
+    report: dict[str, float] = {}
+    reader.read(report)
+    assert report["job_affinity_cpus"] == 2.0
+    reader.close()
+
+
 @pytest.mark.parametrize(
     ("waiting", "quota", "expected"),
     [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.model.samples import MAIN_THREAD
 from mlflow_perf.recorders.profile import job_profiler, live
 from mlflow_perf.recorders.profile.job_profiler import JobProfiler, look_for_profilers
@@ -129,7 +129,7 @@ def test_sampling_ends_while_a_profiler_is_on(monitoring: Monitoring) -> None:
     window = live.begin(None, None)
     monitoring.use_tool_id(2, "cProfile")
     live.end(window)
-    assert "mlflow-perf-stacks" not in [one.name for one in threading.enumerate()]
+    assert "mlflow-perf-stacks" not in [one.name for one in list_threads()]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="cProfile sees all threads from 3.12 on")

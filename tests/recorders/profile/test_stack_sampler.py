@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from tests.alone import alone
 
+from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.model.samples import MAIN_THREAD, OTHER_THREADS, RawStacks, Sample
 from mlflow_perf.recorders.collect import collect_stacks
 from mlflow_perf.recorders.profile import live, stack_sampler, stacks
@@ -154,7 +155,7 @@ def test_one_thread_serves_several_windows() -> None:
     asleep()
     second = live.begin(None, None)
     third()
-    names = [thread.name for thread in threading.enumerate()]
+    names = [thread.name for thread in list_threads()]
     assert names.count("mlflow-perf-stacks") == 1
     both, later = live.end(first), live.end(second)
     assert _seconds(both, "asleep") > 0

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.import_watch import ImportWatch
 from mlflow_perf.core.originals import atexit, gc, open_file, os, time
+from mlflow_perf.core.thread_list import hide, list_threads
 from mlflow_perf.core.threads import RLock, get_native_id
 
 _LEAST_SHIFT_SEC = 0.1  # between two looks at this thread's clock it hardly advances
@@ -99,14 +100,13 @@ def bring() -> Iterator[None]:
                     modules = (getattr(one, "_target", None), type(one))
                     if any(_imports.has_loaded(str(getattr(m, "__module__", ""))) for m in modules):
                         _brought_threads.add(one)
+                        hide(one)
 
 
 def _list_threads() -> set[threading.Thread]:
     """Return Python's threads; native ones, such as BLAS's, are left out."""
-    # `threading.enumerate` waits for a lock that a library may have patched.
-    threads = threading._active.copy().values()  # type: ignore[attr-defined]  # noqa: SLF001
     # A thread of eventlet's copy of `threading` has no number.
-    return {thread for thread in threads if getattr(thread, "native_id", None) is not None}
+    return {one for one in list_threads() if getattr(one, "native_id", None) is not None}
 
 
 def _read_cpu_sec(thread: int) -> float | None:
@@ -237,8 +237,7 @@ def working_thread_ids() -> set[int]:
 
 def brought_thread_ids() -> set[int]:
     """Return the native ids of the threads of libraries that were loaded for mlflow-perf."""
-    active = threading._active.copy().values()  # type: ignore[attr-defined]  # noqa: SLF001
-    brought = [*_brought_threads, *filter(is_brought, active)]
+    brought = [*_brought_threads, *filter(is_brought, list_threads())]
     ids = (getattr(thread, "native_id", None) for thread in brought)
     return {number for number in ids if number is not None}
 

@@ -22,6 +22,7 @@ from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.originals import is_native, load_native, open_file, os
 from mlflow_perf.core.originals import sys as original_sys
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.thread_list import hide
 
 _log = get_logger(__name__)
 
@@ -214,6 +215,7 @@ class Thread(threading.Thread):
         begin = next((getattr(threading, n) for n in names if hasattr(threading, n)), None)
         with _signals_blocked(), _enough_stack():
             if begin is None or is_native(begin):
+                hide(self)
                 self._started = _Started(self)
                 self.__dict__["_bootstrap"] = self._bootstrap  # type: ignore[attr-defined]
                 super().start()

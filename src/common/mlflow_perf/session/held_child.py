@@ -247,10 +247,11 @@ class HeldChild:
         elif came.number == signal.SIGCONT:
             self._forget_stop()
         # What the kernel sends, as for a key at the terminal, it sent to the command too. Only that
-        # a terminal is gone it tells just the first process of the terminal's session.
+        # a terminal is gone it tells just the first process of the terminal's session, and that its
+        # time is over the process that had set an alarm before it became this one.
         hung_up = came.code > 0 and came.number == signal.SIGHUP and os.getsid(0) == os.getpid()
         self._is_hung_up |= hung_up
-        if came.code <= 0 or hung_up:
+        if came.code <= 0 or hung_up or came.number == signal.SIGALRM:
             # Stops and what ends them keep their order.
             at_once = came.number in _numbers((*_JOB_CONTROL, "CONT"))
             due = time.monotonic() + (0 if at_once else _GRACE_SEC)

@@ -259,12 +259,15 @@ class ProcessTreeReader:
     def _read_own_limits(self, report: dict[str, float]) -> None:
         """Note the limits that the job gave to its own processes, where one lacks a CPU.
 
-        A thread that waits on one CPU is no limit of a job whose other threads have the others.
+        A thread that waits on one CPU is no limit of a job whose other threads have the others, nor
+        is it one of a job whose launcher has bound each rank to CPUs of its own.
         """
         waiting = self._threads.list_waiting()
         if not waiting or self._cpus is None:
             return
-        allowed = self._cpus & self._threads.find_cpus()
+        firsts = {self._root, *ranks} if (ranks := self._ranks()) else ()
+        bound = frozenset().union(*map(self._table.find_cpus, firsts))
+        allowed = self._cpus & (self._threads.find_cpus() | bound)
         if allowed != self._cpus and allowed:
             report["job_affinity_cpus"] = float(len(allowed))
         quota = self._count_quota(waiting)

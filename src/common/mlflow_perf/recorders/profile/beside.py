@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from mlflow_perf.core.own_cost import add_own_cpu
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.core.threads import Thread
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.samples import RawStacks
@@ -151,7 +151,7 @@ class BesideEngine(ABC):
 
     def note_begin(self) -> None:
         """Note which threads are ours; what came before is cut off when the profile is built."""
-        own = (one for one in threading.enumerate() if isinstance(one, Thread))
+        own = (one for one in list_threads() if isinstance(one, Thread))
         self._ours |= {one.native_id for one in own}
 
     def begin(self) -> None:
