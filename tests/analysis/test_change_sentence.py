@@ -90,6 +90,19 @@ def test_a_wait_between_the_steps_is_no_change_of_a_step(make_run: MakeRun) -> N
     assert said == "2.0 × slower, mostly outside of the measured steps"
 
 
+def test_a_step_that_only_one_workflow_has_is_named_as_the_change(make_run: MakeRun) -> None:
+    """Its causes are not compared: there is nothing to compare them with."""
+
+    def flow(took: float, **seconds: float) -> StepRuns:
+        parent = PerfRun("f", run_id="f", status="FINISHED", started=0.0, ended=took)
+        steps = {name: make_run({"duration_sec": s}, component=name) for name, s in seconds.items()}
+        return side(parent, **steps)
+
+    few, many = flow(300, sort=100, align=200), flow(400, sort=100, align=201, new=100)
+    assert describe_change([few], [many]) == "33% slower: `new` added (1 min 40 s)"
+    assert describe_change([many], [few]) == "25% faster: `new` removed (1 min 40 s)"
+
+
 def test_a_workflow_that_failed_before_its_steps_is_not_faster(make_run: MakeRun) -> None:
     """It did less; what both did is compared."""
     first = make_run({"duration_sec": 10.0}, component="first")

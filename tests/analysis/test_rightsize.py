@@ -265,6 +265,16 @@ def test_ranks_move_with_their_nodes(make_run: MakeRun) -> None:
     assert "--ntasks-per-node=8\n#SBATCH --cpus-per-task=1" in slurm_lines(size)
 
 
+def test_each_rank_gets_a_cpu(make_run: MakeRun) -> None:
+    """Slurm gives no task less: the lines must not ask for more than the advice, or than a node."""
+    node = {**SERIAL, "job_max_cpu_cores": 2.0, "job_max_mem_mb": 1000.0}
+    size = right_size([make_run(node, node, node, node, facts={"world_size": 16})])
+    assert (size.nodes, size.tasks_per_node, size.cpus) == (1, 16, 16)
+    assert "CPU: one for each of the 16 ranks on a node." in size.evidence
+    size = right_size([make_run(node, node, node, node, facts={"world_size": 32})])
+    assert (size.nodes, size.tasks_per_node, size.cpus) == (2, 16, 16)
+
+
 def test_nodes_that_waited_for_their_disks_stay(make_run: MakeRun) -> None:
     """More nodes may have been taken for their bandwidth."""
     node = {**SERIAL, "io_stall_pct": 40.0}

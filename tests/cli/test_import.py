@@ -52,12 +52,12 @@ def test_tasks_become_runs_of_their_component_once(
     assert parent.data.metrics["duration_sec"] == pytest.approx(73.999)  # from the first `submit`
 
 
-def test_a_task_on_several_nodes_counts_with_all_of_them(cli_json: Any) -> None:
+def test_a_task_on_several_nodes_counts_with_all_of_them(cli: Call, cli_json: Any) -> None:
     """The fleet has the hours of both nodes of a Slurm job, and advice is for each node."""
     Path("jobs.txt").write_text(
         "JobID|JobName|State|ElapsedRaw|AllocCPUS|NNodes|NTasks|ReqMem|MaxRSS|TotalCPU|Start\n"
         "7|pair|COMPLETED|3600|8|2||16G||07:00:00|2026-01-02T10:01:00\n"
-        "7.0|python|COMPLETED|3600|8|2|2||3G|07:00:00|2026-01-02T10:01:00\n"
+        "7.0|python|COMPLETED|3600|8|2|4||1.5G|07:00:00|2026-01-02T10:01:00\n"
     )
     cli_json("import", "jobs.txt")
     (row,) = (row for row in cli_json("fleet", "--by", "component") if row["group"] == "pair")
@@ -65,6 +65,8 @@ def test_a_task_on_several_nodes_counts_with_all_of_them(cli_json: Any) -> None:
     advice = cli_json("advise", "--component", "pair")
     assert (advice["cpus"], advice["nodes"]) == (4, 2)
     assert advice["memory_mb"] >= 3072
+    lines = cli("advise", "--component", "pair", "--for", "slurm").output
+    assert "--ntasks-per-node=2\n#SBATCH --cpus-per-task=2\n" in lines
 
 
 def test_the_runs_go_where_the_other_commands_look(

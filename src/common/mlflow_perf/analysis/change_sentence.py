@@ -11,6 +11,7 @@ from typing import TypeVar
 from mlflow_perf.analysis.profile_changes import compare_repeats
 from mlflow_perf.analysis.step_runs import StepRuns, list_steps
 from mlflow_perf.core.format import cut_text, format_pair, join_some
+from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.model.document import BROKEN
 from mlflow_perf.tracking.perf_run import PerfRun
 
@@ -70,11 +71,12 @@ def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
     before, after = (_find_median(map(measure_side, sides)) for sides in (base, new))
     if unfinished := _tell_unfinished(base, new):
         before = after = None
-    common = [name for name in list_steps(new) if name in list_steps(base)]
-    steps = {name: (_list_runs(name, base), _list_runs(name, new)) for name in common}
+    names = list_steps([*new, *base])
+    steps = {name: (_list_runs(name, base), _list_runs(name, new)) for name in names}
     times = [
-        (name, _find_median(map(measure_run, old)), _find_median(map(measure_run, fresh)))
+        (name, _measure_step(old), _measure_step(fresh))
         for name, (old, fresh) in steps.items()
+        if (old and fresh) or not unfinished
     ]
     known = [(name, a, b) for name, a, b in times if a is not None and b is not None]
     known.sort(key=lambda one: -abs(one[2] - one[1]))
@@ -84,9 +86,9 @@ def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
         parts[0] += ", mostly outside of the measured steps"
         changed = known = []  # what little they changed explains nothing
     if changed:
-        named = ", ".join(f"`{_cut(name)}` {format_pair(a, b, 's')}" for name, a, b in changed)
+        named = ", ".join(_describe_step(*one) for one in changed)
         parts[0] = f"{parts[0]}: {named}" if parts[0] else named
-    step = next((name for name, *_ in changed or known), None)
+    step = next((name for name, *_ in changed or known if all(steps[name])), None)
     if step is not None:
         profiles = compare_repeats(
             *(
@@ -110,6 +112,19 @@ def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
 def _list_runs(step: str, sides: Iterable[StepRuns]) -> list[PerfRun]:
     """Return the runs of a step, one for each side that has it."""
     return [side.steps[step] for side in sides if step in side.steps]
+
+
+def _measure_step(runs: Sequence[PerfRun]) -> float | None:
+    """Return the median duration of a step in seconds, 0.0 where no side has it."""
+    return _find_median(map(measure_run, runs)) if runs else 0.0
+
+
+def _describe_step(name: str, before: float, after: float) -> str:
+    """Return how a step's duration changed, or that it was added or removed."""
+    if before and after:
+        return f"`{_cut(name)}` {format_pair(before, after, 's')}"
+    how = "added" if after else "removed"
+    return f"`{_cut(name)}` {how} ({format_duration(before or after)})"
 
 
 def _find_median(values: Iterable[float | None]) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlflow_perf.analysis.time_shares import summarise_time
@@ -84,6 +85,15 @@ class PeakUsage:
         )
 
 
+def explain_missing(runs: Sequence[PerfRun]) -> str:
+    """Return why no run has figures of its nodes."""
+    if launcher := runs[0].tags.get(f"{TAG}elsewhere"):
+        return f"The work of {runs[0].label} is not measured: {launcher} had it started elsewhere"
+    if len(runs) == 1:
+        return f"The run {runs[0].label} holds no figures of its nodes"
+    return f"None of the {len(runs)} runs holds figures of its nodes"
+
+
 def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsage]:
     """Return the peak usage of each node of a run; empty if the run has no figures of its nodes.
 
@@ -105,10 +115,11 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
         of_cgroup = usage["max_t_cgroup_mem_percent"] / 100.0 * usage.mem_limit_mb
         of_node = usage["max_t_mem_percent"] / 100.0 * total_mb
         ranks, count = read_positive(facts.get("world_size")), read_positive(facts.get("count"))
-        # A damaged document may hold any number.
-        per_node = min(ranks / count, _MOST_TASKS) if count else 1.0
+        told = run.tags.get(f"{TAG}tasks_per_node", "")  # of what was imported
+        per_node = ranks / count if count else float(told) if told.isdecimal() else 1.0
         job_mb, own_mb = usage["job_max_mem_mb"], usage["perf_mem_mb"]
-        tasks = max(1, math.ceil(per_node))
+        # A damaged document may hold any number.
+        tasks = max(1, math.ceil(min(per_node, _MOST_TASKS)))
         # The job runs again as it ran: with mlflow-perf, whose memory counts against its limit.
         # A step that reports by itself does not see its wrapper.
         beside_mb = usage["perf_mem_mb"] + _WRAPPER_MB * tasks * wrapped

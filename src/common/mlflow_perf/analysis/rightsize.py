@@ -13,7 +13,7 @@ from itertools import accumulate, compress
 from typing import Any
 
 from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_memory, list_teachers
-from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
+from mlflow_perf.analysis.peak_usage import PeakUsage, explain_missing, read_peak_usage
 from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
 from mlflow_perf.analysis.sizing import Suggestion
 from mlflow_perf.analysis.wanted_cpus import (
@@ -112,7 +112,7 @@ def right_size(
     usage_of = [(run, read_peak_usage(run, in_pipeline=in_pipeline)) for run in by_time]
     measured = [(run, found) for run, found in usage_of if found]
     if not measured:
-        raise RunNotFoundError(f"{_explain_missing(runs)}: there is nothing to advise.")
+        raise RunNotFoundError(f"{explain_missing(runs)}: there is nothing to advise.")
     sources, usages = zip(*measured, strict=True)
     peaks = _Peaks(sources, usages)
     check_inputs(inputs or {}, (read_inputs(run) for run in peaks.sources))
@@ -131,7 +131,7 @@ def right_size(
         peaks.nodes,
         math.ceil(peaks.find_worst(lambda peak: peak.gpus)[0]),
         tuple(evidence),
-        tasks_per_node=max(max(p.tasks for p in run) * peaks.consolidated(run) for run in usages),
+        tasks_per_node=peaks.tasks,
         minutes=minutes if longest else None,
         p_fit=memory.p_fit,
         runs=len(usages) if taught is None else taught.runs,
@@ -142,15 +142,6 @@ def right_size(
         had=peaks.find_most(lambda p: (p.owned_cores, p.owned_memory_mb, p.owned_gpus)),
         peak=peaks.find_most(lambda p: (p.cores or 0, p.job_memory_mb or p.memory_mb or 0, p.gpus)),
     )
-
-
-def _explain_missing(runs: Sequence[PerfRun]) -> str:
-    """Return why no run has figures of its nodes."""
-    if launcher := runs[0].tags.get(f"{TAG}elsewhere"):
-        return f"The work of {runs[0].label} is not measured: {launcher} had it started elsewhere"
-    if len(runs) == 1:
-        return f"The run {runs[0].label} holds no figures of its nodes"
-    return f"None of the {len(runs)} runs holds figures of its nodes"
 
 
 class _Peaks:
@@ -172,6 +163,11 @@ class _Peaks:
     def consolidated(self, run: Sequence[PeakUsage]) -> int:
         """Return how many of a run's nodes share one node after consolidation."""
         return math.ceil(len(run) / self.nodes)
+
+    @property
+    def tasks(self) -> int:
+        """Return the most ranks on one node after consolidation."""
+        return max(max(p.tasks for p in run) * self.consolidated(run) for run in self.runs)
 
     def total(self, run: Sequence[PeakUsage], figure: Callable[[PeakUsage], float | None]) -> float:
         """Return the largest peak of one node of a run after consolidation."""
@@ -214,6 +210,8 @@ class _Peaks:
             ([peak.cores or 0.0 for peak in run],
              min(peak.owned_cores for peak in run) * (1 + CPU_TOLERANCE)),
             ([float(peak.gpus) for peak in run], max(1, min(peak.owned_gpus for peak in run))),
+            # A scheduler gives each rank one CPU at least.
+            ([float(peak.tasks) for peak in run], min(peak.owned_cores for peak in run)),
             # Only four fifths of the memory: tomorrow's peaks may be higher.
             ([peak.memory_mb or 0.0 for peak in run],
              0.8 * min(peak.owned_memory_mb for peak in run)),
@@ -325,7 +323,10 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
         evidence.append(f"CPU: they were {busy}: with more it may be faster.")
     if is_serial:
         evidence.append("CPU: its work is serial, one CPU is what it can use.")
-    return max(1, math.ceil(wanted - CPU_TOLERANCE)), evidence
+    cpus = max(1, math.ceil(wanted - CPU_TOLERANCE))
+    if (ranks := min(peaks.tasks, int(worst.owned_cores))) > cpus:
+        evidence.append(f"CPU: one for each of the {ranks} ranks on a node.")
+    return max(cpus, ranks), evidence
 
 
 @dataclass(frozen=True)

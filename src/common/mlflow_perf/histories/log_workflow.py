@@ -145,6 +145,8 @@ def _make_run(task: Task, first: float, tags: dict[str, str]) -> FinishedRun:
     of_run.pop("run_imbalance_pct", None)  # the source has the mean of the nodes only
     if task.submitted is not None:
         tags = {**tags, SUBMITTED_TAG: f"{task.submitted:.3f}"}
+    if task.tasks_per_node > 1:
+        tags = {**tags, f"{TAG}tasks_per_node": str(task.tasks_per_node)}
     return FinishedRun(
         task.name,
         task.status,

@@ -141,6 +141,7 @@ def _read_job(rows: Sequence[Row], doubts: list[str]) -> Task | None:
         started=job.time("Start", "Submit"),
         submitted=job.time("Submit"),
         nodes=nodes,
+        tasks_per_node=max(_count_tasks(row, nodes) for row in rows),
         cpus=cpus,
         cpu_sec=cpu_sec or None,  # 0 where accounting did not gather any
         memory_limit_mb=_read_limit(job, nodes, cpus),
@@ -196,11 +197,16 @@ def _read_step(row: Row, nodes: int) -> _StepMemory | None:
     if largest_mb is None:
         return None
     # It is that of the largest task alone: times the tasks per node.
-    on = max(1.0, row.number("NNodes", "AllocNodes") or nodes)
-    per_node = math.ceil(max(1.0, row.number("NTasks") or 1.0) / on)
+    per_node = _count_tasks(row, nodes)
     began, took = row.time("Start"), row.seconds("ElapsedRaw", "Elapsed") or 0.0
     hosts = frozenset(_list_hosts(row.text("NodeList")))
     return _StepMemory(largest_mb * per_node, began, (began or 0.0) + took, hosts)
+
+
+def _count_tasks(row: Row, nodes: int) -> int:
+    """Return how many tasks a step had on each of its nodes, or on those of its job."""
+    on = max(1.0, row.number("NNodes", "AllocNodes") or nodes)
+    return math.ceil(max(1.0, row.number("NTasks") or 1.0) / on)
 
 
 def _list_hosts(text: str) -> Iterator[str]:

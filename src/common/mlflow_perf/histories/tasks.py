@@ -21,6 +21,7 @@ class Task:
         started: Unix time of its start, in seconds.
         submitted: Unix time from which it waited for its start, in seconds.
         nodes: On how many nodes it ran.
+        tasks_per_node: The most ranks that it had on a node at once.
         cpus: CPUs that it held on all nodes.
         cpu_sec: CPU time that it used.
         memory_limit_mb: Memory that it asked for, in MB of 2^20 bytes, per node.
@@ -40,6 +41,7 @@ class Task:
     started: float | None = None
     submitted: float | None = None
     nodes: int = 1
+    tasks_per_node: int = 1
     cpus: float | None = None
     cpu_sec: float | None = None
     memory_limit_mb: float | None = None
