@@ -40,14 +40,19 @@ CHILDREN = {
 
 
 @pytest.mark.parametrize(
-    ("processes", "beside_pct", "cpus"),
-    [(2.7, 4.0, 2), (3.0, 75.0, 2), (1.0, 4.0, 2), (1.0, 75.0, 1)],
-)
+    ("processes", "beside_pct", "apart_pct", "cpus"),
+    [
+        (2.7, 4.0, None, 2), (3.0, 75.0, None, 2), (1.0, 4.0, None, 2), (1.0, 75.0, None, 1),
+        (2.0, 75.0, 1.0, 1), (2.0, 75.0, 48.0, 2),
+    ],
+)  # fmt: skip
 def test_only_threads_of_one_process_take_turns(
-    processes: float, beside_pct: float, cpus: int
+    processes: float, beside_pct: float, apart_pct: float | None, cpus: int
 ) -> None:
-    """Each process has a lock of its own, and threads under one lock share the computing."""
+    """Each process has a lock of its own; an idle shell, with 1% of the computing, has no part."""
     told = {"job_processes_avg": processes, "job_ran_beside_pct": beside_pct}
+    if apart_pct is not None:
+        told["job_ran_apart_pct"] = apart_pct
     assert count_wanted_cpus(Usage({**BASE, **CHILDREN, **told})) == cpus
 
 

@@ -69,6 +69,7 @@ def test_usage_before_the_start_does_not_count(proc: Path) -> None:
         "job_cpu_sec": 0.0, "job_io_read_mb": 0.0, "job_io_write_mb": 0.0,
         "job_processes": 2.0, "job_mem_mb": 3.0, "job_read_calls": 0.0, "job_write_calls": 0.0,
         "job_threads": 2.0, "job_ran_sec": 0.0, "job_run_delay_sec": 0.0, "job_ran_beside_sec": 0.0,
+        "job_ran_apart_sec": 0.0,
     }  # fmt: skip
     record(
         proc, 10, 1, cpu=550, children=100, rss=256, io=(6 * MB, 9 * MB), calls=(30, 4),

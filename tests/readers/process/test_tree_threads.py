@@ -43,6 +43,22 @@ def test_only_what_came_after_the_start_counts(tmp_path: Path) -> None:
     table.close()
 
 
+def test_what_others_than_the_busiest_process_ran_is_told_apart(tmp_path: Path) -> None:
+    """A process has it in each of its threads, or several processes have it."""
+    for pid in (10, 11, 12):
+        record(tmp_path, pid, 1, threads={pid: (0, 0)})
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    tree = TreeThreads(table, processes(table, 10, 11, 12))
+    record(tmp_path, 10, 1, threads={10: (3 * _SEC, 0), 20: (3 * _SEC, 0)})
+    record(tmp_path, 11, 1, threads={11: (1 * _SEC, 0)})
+    tree.update(processes(table, 10, 11, 12))
+    assert (tree.ran_sec, tree.beside_sec, tree.apart_sec) == (7.0, 3.0, 1.0)
+    record(tmp_path, 11, 1, threads={11: (5 * _SEC, 0)})
+    tree.update(processes(table, 10, 11, 12))
+    assert (tree.ran_sec, tree.beside_sec, tree.apart_sec) == (11.0, 3.0, 1.0)
+    table.close()
+
+
 def test_a_thread_of_the_job_that_works_for_us_for_a_while_keeps_its_past(tmp_path: Path) -> None:
     """A block starts in the main thread: what that did before, such as imports, is left out."""
     pid = os.getpid()

@@ -36,7 +36,7 @@ _USED = {
     *_RATES, "elapsed_sec", "cpu_busy_sec", "cpu_iowait_sec", "cpu_limit_cores",
     "disk_io_read_mb", "disk_io_write_mb", "gpu_utilization_pct",
     "job_affinity_cpus", "job_io_read_mb", "job_io_write_mb", "job_processes", "job_quota_cores",
-    "job_ran_beside_sec", "job_ran_sec", "job_read_calls",
+    "job_ran_apart_sec", "job_ran_beside_sec", "job_ran_sec", "job_read_calls",
     "job_run_delay_sec", "job_threads", "job_voluntary_switches", "job_write_calls",
     "net_io_ext_recv_mb", "net_io_ext_sent_mb",
 }  # fmt: skip
@@ -179,9 +179,11 @@ def summarise_time(usage: Usage) -> Span:
         takes_turns=_find_turns(
             used,
             usage["job_threads_max"],
-            usage["job_processes_avg"],
             _average_switches(usage),
             usage["job_ran_beside_pct"] / 100.0 if "job_ran_beside_pct" in usage else 1.0,
+            ramp(usage["job_ran_apart_pct"], 10, 30)
+            if "job_ran_apart_pct" in usage
+            else ramp(usage["job_processes_avg"], 1, 2),
         ),
         own_io=usage.knows_own_io,
         net_mb_s=usage.net_mb_s,
@@ -235,9 +237,11 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
             takes_turns=_find_turns(
                 figures["used"],
                 row.get("job_threads", 0.0),
-                row.get("job_processes", 1.0),
                 rate("job_voluntary_switches") if knows_switches else _average_switches(usage),
                 rate("job_ran_beside_sec") / runs if "job_ran_beside_sec" in row and runs else 1.0,
+                ramp(rate("job_ran_apart_sec"), 0.1 * runs, 0.3 * runs)
+                if "job_ran_apart_sec" in row and runs
+                else ramp(row.get("job_processes", 1.0), 1, 2),
             ),
             peak_used=whole.peak_used,
             processes=row.get("job_processes", 0.0),
@@ -266,18 +270,20 @@ def _average_switches(usage: Usage) -> float:
 
 
 def _find_turns(
-    used: float, threads: float, processes: float, switches: float, beside: float = 1.0
+    used: float, threads: float, switches: float, beside: float, several: float
 ) -> float:
     """Return how far threads take turns on one CPU.
 
     Args:
         used: CPUs that the job kept busy.
         threads: Threads of the job, idle ones included.
-        processes: Processes of the job, each of which has a lock of its own; 0.0 if unknown.
         switches: How often per second they give up their CPU.
-        beside: The share of the computing that others than the busiest did; 1.0 if unknown.
+        beside: The share of the computing that others than each process's busiest thread did; 1.0
+            if unknown.
+        several: How far several processes, each with a lock of its own, did the computing. A shell
+            that waits for a program has no part in it; older documents do not tell.
     """
-    is_one = (1.0 - ramp(used, 1.1, 1.4)) * ramp(beside, 0.1, 0.3) * (1.0 - ramp(processes, 1, 2))
+    is_one = (1.0 - ramp(used, 1.1, 1.4)) * ramp(beside, 0.1, 0.3) * (1.0 - several)
     return is_one * ramp(switches, 50, 150) if threads >= 3 else 0.0
 
 

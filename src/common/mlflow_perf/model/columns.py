@@ -63,6 +63,7 @@ JOB_COLUMNS = (
     Column("job_ran_sec", _COUNTER, "s", "Time in which threads of the job ran, as last looked."),
     Column("job_run_delay_sec", _COUNTER, "s", "Time in which they waited for a CPU meanwhile."),
     Column("job_ran_beside_sec", _COUNTER, "s", "Time in which others than the busiest ran."),
+    Column("job_ran_apart_sec", _COUNTER, "s", "That of all but the busiest process."),
     Column("job_affinity_cpus", _GAUGE, "CPUs", "CPUs that threads which lack one may run on."),
     Column("job_quota_cores", _GAUGE, "CPUs", "Quota that the job gave to such threads."),
     # Of a command they are known at its end alone.

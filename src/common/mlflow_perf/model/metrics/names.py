@@ -23,6 +23,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "job_threads_max": "threads, most",
         "job_processes_avg": "processes",
         "job_ran_beside_pct": "computed by other threads",
+        "job_ran_apart_pct": "computed by other processes",
         "job_runnable_threads_avg": "threads that could run",
         "job_affinity_cpus": "CPUs by its own affinity",
         "job_quota_cores": "CPUs by its own quota",

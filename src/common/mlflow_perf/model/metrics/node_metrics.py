@@ -180,6 +180,10 @@ METRICS: tuple[Metric, ...] = (
            "Share of the computing that others than the busiest thread of each process did: "
            "much where threads take turns under Python's lock, none with one busy thread.",
            by.ratio_pct("job_ran_beside_sec", "job_ran_sec")),
+    Metric("job_ran_apart_pct", "%", "processes", "`job_ran_apart_sec` / `job_ran_sec`",
+           "Share of the computing that others than the busiest process did at the time; none "
+           "where a shell waits for one program.",
+           by.ratio_pct("job_ran_apart_sec", "job_ran_sec")),
     Metric("job_runnable_threads_avg", "", "processes",
            "`job_cpu_avg_cores` / (1 − `job_run_delay_pct` / 100)",
            "Threads of the job that ran or waited for a CPU, on average.", by.runnable_threads),

@@ -233,6 +233,7 @@ class ProcessTreeReader:
         report["job_ran_sec"] = self._threads.ran_sec
         report["job_run_delay_sec"] = self._threads.waited_sec
         report["job_ran_beside_sec"] = self._threads.beside_sec
+        report["job_ran_apart_sec"] = self._threads.apart_sec
         self._read_own_limits(report)
         if self._members:
             report["job_threads"] = float(self._threads.count(self._members.values()))

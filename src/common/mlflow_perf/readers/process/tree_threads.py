@@ -73,7 +73,9 @@ class TreeThreads:
     Attributes:
         ran_sec: Time in which the threads ran, summed.
         waited_sec: Time in which they waited for a CPU, summed.
-        beside_sec: Of `ran_sec`, that of all but the busiest thread between two readings.
+        beside_sec: Of `ran_sec`, that of all but the busiest thread of each process between two
+            readings.
+        apart_sec: Of `ran_sec`, that of all but the busiest process between two readings.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class TreeThreads:
         self.ran_sec = self.waited_sec = self.beside_sec = 0.0
         for process in members:
             self._look(process)
-        self.ran_sec = self.waited_sec = self.beside_sec = 0.0
+        self.ran_sec = self.waited_sec = self.beside_sec = self.apart_sec = 0.0
         for looked in self._looked.values():
             looked.cpus, looked.lacks_cpu = frozenset(), False
         self._since, self._budget_sec = clock(), _BUDGET_MOST_SEC
@@ -122,15 +124,16 @@ class TreeThreads:
         for pid in self._looked.keys() - known.keys():
             del self._looked[pid]
         waiting = [pid for pid in known if pid not in self._looked]
-        begin = self._cpu_clock()
+        begin, ran_before, most_sec = self._cpu_clock(), self.ran_sec, 0.0
         for pid in [*waiting, *self._looked]:
             if self._cpu_clock() - begin >= self._budget_sec:
                 break
             looked = self._looked.get(pid)
             if looked is None or looked.clock_sec != known[pid].clock_sec or looked.clock_sec < 0:
-                self._look(known[pid])
+                most_sec = max(most_sec, self._look(known[pid]))
             else:
                 looked.cpus, looked.lacks_cpu = frozenset(), False
+        self.apart_sec += self.ran_sec - ran_before - most_sec
         self._budget_sec -= self._cpu_clock() - begin
 
     def list_waiting(self) -> set[int]:
@@ -141,8 +144,8 @@ class TreeThreads:
         """Return all CPUs on which threads may run that waited or computed lately."""
         return frozenset().union(*(looked.cpus for looked in self._looked.values()))
 
-    def _look(self, process: Process) -> None:
-        """Read the threads of one process, and add their activity since the last read."""
+    def _look(self, process: Process) -> float:
+        """Read the threads of one process, add their activity since then, and return what ran."""
         pid = process.pid
         before = self._looked.pop(pid, None)
         if before is None or before.started != process.started:
@@ -180,3 +183,4 @@ class TreeThreads:
                 now.lacks_cpu |= found[1] - waited >= max(_WAITED_NS, _WAITED_SHARE * busy_ns)
         self.ran_sec += all_ns / 1e9
         self.beside_sec += (all_ns - most_ns) / 1e9
+        return all_ns / 1e9
