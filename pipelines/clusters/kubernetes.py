@@ -1,7 +1,7 @@
 """Parsl on Kubernetes: a pod per block, one node per step (`--on` this file).
 
 Copy it and set what is marked. The image has to hold mlflow-perf, and the volume claim has to be
-mounted where the work folder (`--to`) lies. The package `kubernetes` is needed here.
+mounted where the work folder (`./pipeline-runs`) lies. The package `kubernetes` is needed here.
 """
 
 import os

@@ -1,7 +1,8 @@
 """Parsl on PBS Professional, as on the machines of Argonne (`--on` this file).
 
-Copy it and set what is marked. The work folder (`--to`) and this Python have to be on a file system
-that the compute nodes see; `worker_init` has to bring the environment that holds mlflow-perf.
+Copy it and set what is marked. The work folder (`./pipeline-runs`) and this Python have to be on
+a file system that the compute nodes see; `worker_init` has to bring the environment that holds
+mlflow-perf.
 """
 
 import os

@@ -199,3 +199,13 @@ def test_others_on_a_full_node_are_named_to_a_job_with_a_quota() -> None:
         found = findings_of(NodeDocument(summary={**figures, "job_run_delay_pct": 85.0}))
         kinds = {one.kind for one in found if one.share > 0.2}
         assert kinds & {"contended", "oversubscribed"} == {kind}
+
+
+@pytest.mark.parametrize(("used", "said"), [(0.5, "at times more threads"), (1.5, "6 threads")])
+def test_as_many_threads_are_told_as_the_job_had_on_average(used: float, said: str) -> None:
+    """A job that had fewer than CPUs on average had too many at times, and not one."""
+    span = replace(read_spans(NodeDocument())[0], seconds=1.0, used=used, run_delay=0.75)
+    usage = Usage({"cpu_limit_cores": 2.0, "job_cpu_avg_cores": used})
+    facts = Facts(usage, [span], {"oversubscribed": 0.3}, MemoryTrend())
+    text, _ = SENTENCES["oversubscribed"](facts)
+    assert text.startswith(f"The job had {said} to run on 2 CPUs")

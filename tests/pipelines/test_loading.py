@@ -192,6 +192,10 @@ def test_a_function_that_builds_the_pipeline_is_named(write_pipeline: WritePipel
         ("type: pipeline\njobs:\n  a:\n    type: command\n   b: x\n", "line 5 is no YAML"),
         ("type: pipeline\njobs:\n  a:\n    type: command\n", "line 3: jobs.a"),
         ("just text", "cannot be read as a job"),
+        (
+            "type: pipeline\njobs:\n  a:\n    type: command\n    component: ./none.yml\n",
+            "bad.yml, line 5: jobs.a.component: No such file or directory: ",
+        ),
     ],
 )
 def test_a_yaml_error_has_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -144,11 +144,11 @@ def describe_contended(facts: Facts) -> tuple[str, str]:
 
 def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
-    threads = (
-        format_count(round(average_demand(facts.spans)), "thread")
-        if facts.spans[0].run_delay is not None
-        else "more threads"
-    )
+    count, threads = round(average_demand(facts.spans)), "at times more threads"
+    if facts.spans[0].run_delay is None:
+        threads = "more threads"
+    elif count > (usage.affinity_cpus or usage.cores):
+        threads = format_count(count, "thread")
     if facts.allowed:
         text = f"The job had {threads} to run on {facts.allowed}, which its own affinity allows "
         text += f"({one_decimal(usage.used_cores)} used)"

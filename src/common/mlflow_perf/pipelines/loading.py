@@ -138,6 +138,9 @@ def _explain_yaml(path: Path, error: Exception) -> str:
             message = "; or: ".join(told)
             line = next((i for i, row in enumerate(rows, 1) if row.strip().startswith(key)), 0)
             where = f"{path}, line {line}" if line else str(path)
+        # A name that is no file is also told to be no registered component, at length and first.
+        if missing := re.search(r"No such file or directory: [^']+", message):
+            message = missing[0]
         return f"{where}: {key}: {' '.join(message.replace(chr(92) + 'n', ' ').split())[:400]}"
     problem = getattr(error.__cause__ or error.__context__, "problem", None)
     if problem:
