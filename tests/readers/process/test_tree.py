@@ -427,6 +427,32 @@ def test_a_procfs_that_hides_other_peoples_processes(tmp_path: Path) -> None:
     assert report["job_processes"] == 2.0
 
 
+@pytest.mark.parametrize(
+    ("parent", "environ", "count"),
+    [
+        (1, b"A=b\0JOB=/x\0", 2.0),
+        (7, b"JOB=/x\0", 2.0),  # a process above the job that gets orphans
+        (1, b"JOB=/y\0", 1.0),  # of another job
+        (1, b"JOB=/x/z\0", 1.0),
+        (1, b"", 1.0),
+        (55, b"JOB=/x\0", 1.0),  # started by a daemon for somebody who has our environment
+    ],
+)
+def test_an_orphan_is_known_by_its_environment(
+    parent: int, environ: bytes, count: float, tmp_path: Path
+) -> None:
+    """A daemon's parent ends at once; the job itself has no other child."""
+    record(tmp_path, 7, 1)
+    record(tmp_path, 10, 7, cpu=5)
+    table = ProcessTable(tmp_path, ticks_per_sec=100, page_bytes=4096)
+    reader = ProcessTreeReader(10, table=table, mark="JOB=/x")
+    record(tmp_path, 20, parent, cpu=100)
+    put(tmp_path / "20" / "environ", environ.decode())
+    report = read(reader)
+    assert (report["job_processes"], report["job_cpu_sec"]) == (count, count - 1.0)
+    reader.close()
+
+
 def test_a_rank_that_its_launcher_has_bound_is_no_limit_of_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def default_readers(
     carbon: str | None = None,
     ranks: Callable[[], Mapping[int, float | None]] | None = None,
     launcher_pid: int | None = None,
+    mark: str = "",
 ) -> list[Reader]:
     """Return the readers of this node and of the job.
 
@@ -113,13 +114,14 @@ def default_readers(
         ranks: Returns the first processes of the job's other ranks on this node, as for
             `ProcessTreeReader`.
         launcher_pid: The process that started all ranks on this node, where `ranks` are given.
+        mark: The variable that the job's processes were given, as for `ProcessTreeReader`.
     """
     if ranks is None:
-        job = JobSources(root_pid)
+        job = JobSources(root_pid, mark=mark)
     else:
         # A rank may be bound to one CPU; the launcher may use the CPUs of all ranks.
         cpus = frozenset(os.sched_getaffinity(launcher_pid or os.getppid()))
-        job = JobSources(root_pid, cpus=cpus, ranks=ranks)
+        job = JobSources(root_pid, cpus=cpus, ranks=ranks, mark=mark)
 
     def psutil_tree() -> Reader:
         from mlflow_perf.readers.process.tree_psutil import PsutilProcessTreeReader

@@ -36,6 +36,7 @@ class JobSources:
         cpus: Numbers of the CPUs that the job may run on; default: the process's affinity.
         clock: Monotonic seconds.
         ranks: Returns further first processes of the job, as for `ProcessTreeReader`.
+        mark: The variable that the job's processes were given, likewise.
     """
 
     def __init__(
@@ -48,11 +49,12 @@ class JobSources:
         cpus: frozenset[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
         ranks: Callable[[], Mapping[int, float | None]] = dict,
+        mark: str = "",
     ) -> None:
         self._pid, self._clock = root_pid, clock
         self._proc, self._root = proc, root
         self._environ, self._cpus = environ, cpus
-        self._ranks = ranks
+        self._ranks, self._mark = ranks, mark
 
     @cached_property
     def limits(self) -> CurrentLimits:
@@ -130,6 +132,7 @@ class JobSources:
             self._pid,
             table=ProcessTable(self._proc),
             ranks=self._ranks,
+            mark=self._mark,
             cpus=self.limits.now().cpus,
             count_quota=GroupQuotas(proc=self._proc, root=self._root, clock=self._clock).count_cpus,
         )

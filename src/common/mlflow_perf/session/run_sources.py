@@ -14,6 +14,7 @@ from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.node.exit_cause import has_own_procfs
 from mlflow_perf.node.place import Node, detect
 from mlflow_perf.readers import Reader, default_readers
+from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import RankCommands
 
 if TYPE_CHECKING:
@@ -90,10 +91,17 @@ def open_job_readers(
             "The job's processes are not measured, only the node is: /proc is that of another PID "
             "namespace (unshare --mount-proc makes the right one)."
         )
+    # All processes of the job have it, and none of another job.
+    folder = os.environ.get(spool.VARIABLE)
+    mark = f"{spool.VARIABLE}={folder}" if folder else ""
     if commands is None:
-        return default_readers(root_pid=root_pid, carbon=carbon)
+        return default_readers(root_pid=root_pid, carbon=carbon, mark=mark)
     return default_readers(
-        root_pid=root_pid, carbon=carbon, ranks=commands.cpu_by_pid, launcher_pid=launcher_pid
+        root_pid=root_pid,
+        carbon=carbon,
+        ranks=commands.cpu_by_pid,
+        launcher_pid=launcher_pid,
+        mark=mark,
     )
 
 

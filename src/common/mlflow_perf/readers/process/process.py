@@ -182,6 +182,10 @@ class ProcessTable:
         fields = self._read_stat(pid)
         return None if fields is None else Process(pid, int(fields[19]), int(fields[1]))
 
+    def was_given(self, pid: int, variable: str) -> bool:
+        """Return whether a process began with a variable, `NAME=value`, in its environment."""
+        return variable.encode() in (self._folder.read(b"%d/environ" % pid) or b"").split(b"\0")
+
     def _read(self, name: bytes) -> bytes | None:
         file = self._files.get(name)
         if file is None:

@@ -52,6 +52,8 @@ class ProcessTreeReader:
         cpus: Numbers of the CPUs that the job owns; None where its processes are not asked for
             narrower limits of their own.
         count_quota: Returns the quota, in CPUs, that processes of the job gave themselves.
+        mark: A variable, `NAME=value`, that is in the environment of the job's processes alone. By
+            it, one whose parent had ended before it was seen is known.
 
     Raises:
         SourceUnavailableError: When the process cannot be read.
@@ -70,6 +72,7 @@ class ProcessTreeReader:
         ranks: Callable[[], Mapping[int, float | None]] = dict,
         cpus: frozenset[int] | None = None,
         count_quota: Callable[[Collection[int]], float | None] = lambda _: None,
+        mark: str = "",
     ) -> None:
         self._table = table or ProcessTable()
         own = self._table.own_pid
@@ -83,6 +86,7 @@ class ProcessTreeReader:
         self._left = Usage()  # of ended processes that nobody waited for
         self._ranks = ranks
         self._cpus, self._count_quota = cpus, count_quota
+        self._mark = mark
         self._rank_sec: dict[int, float] = {}  # the part of ended ranks in what is left
         self._memory = TreeMemory(self._table)
         root = self._table.find(self._root)
@@ -91,6 +95,11 @@ class ProcessTreeReader:
             raise SourceUnavailableError(f"Process {self._root} cannot be read.")
         self._members[root.pid] = root
         self._table.keep(root.pid)
+        # Who gets orphans: the first process, or one above the job that asked for them.
+        self._adopters, above = {1}, root.parent
+        while above > 1 and above not in self._adopters:
+            self._adopters.add(above)
+            above = 0 if (one := self._table.find(above)) is None else one.parent
         # If the tree hangs on this process, its account shows what ended below it.
         self._reaps = own == os.getpid() and own in (root.pid, root.parent)
         self._reaped_sec = read_reaped_sec() if self._reaps else 0.0
@@ -145,8 +154,8 @@ class ProcessTreeReader:
                 self._rank_sec[pid] = cpu_sec
 
     def _find_new(self) -> None:
-        """Add the processes that descend from a member."""
-        if len(self._members) == 1 and self._table.is_childless(self._root):
+        """Add the processes that descend from a member, or did and were given the mark."""
+        if not self._mark and len(self._members) == 1 and self._table.is_childless(self._root):
             return
         newest = self._table.newest()
         self._reads += 1
@@ -161,7 +170,7 @@ class ProcessTreeReader:
         while True:
             others = []
             for process in waiting:
-                if process.parent in self._members:
+                if process.parent in self._members or self._is_orphan(process):
                     self._members[process.pid] = process
                     self._table.keep(process.pid)
                 else:
@@ -170,6 +179,11 @@ class ProcessTreeReader:
                 break
             waiting = others
         self._strangers = known | {process.pid for process in waiting}
+
+    def _is_orphan(self, process: Process) -> bool:
+        """Return whether a process is one of the job whose parent has ended before it was seen."""
+        is_left = bool(self._mark) and process.parent in self._adopters
+        return is_left and self._table.was_given(process.pid, self._mark)
 
     def _settle(self, gone: list[Process], ranks: Mapping[int, float | None]) -> None:
         """Keep the usage of ended processes that no member took over."""

@@ -19,6 +19,7 @@ from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.core.threads import Thread
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.samples import RawStacks
+from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_stacks
 
 _log = get_logger(__name__)
@@ -71,13 +72,15 @@ class Beside:
         """
         script = f"{_BEGIN}{script}{_END}"
         command = ["sh", "-c", script, "sh", str(self.folder), name, str(os.getpid()), *arguments]
+        # Without what tells the job's own processes.
+        environ = {k: v for k, v in os.environ.items() if k != spool.VARIABLE}
         reader, writer = os.pipe()
         with os.fdopen(reader, encoding="ascii") as output:
             try:
                 outer = os.posix_spawn(
                     "/bin/sh",
                     ["sh", "-c", '"$@"; :', "sh", *command],
-                    os.environ,
+                    environ,
                     file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)],
                     setpgroup=0,
                     setsigmask=(),
