@@ -29,6 +29,12 @@ def test_another_thread_waits_for_the_beginning_or_for_room(*, has_ended: bool) 
     thread.join()
 
 
+def test_its_age_counts_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a group knows how long its step waited for a block of ours to begin."""
+    monkeypatch.setattr("mlflow_perf.session.turn.read_monotonic", iter((5.0, 7.5)).__next__)
+    assert Turn(1.0).age_sec == 2.5
+
+
 def test_the_thread_that_begins_does_not_wait_for_itself() -> None:
     """A handler of a signal may ask for a block there; and no other waits for ever."""
     turn = Turn(0.01)

@@ -208,7 +208,7 @@ class Session:
                 if (recording := self._recording) is not None:
                     recording.finish(outcome, limit_sec=limit_sec)
                     self.document, self.summary = recording.document, recording.summary
-                    note_reporting(recording.run, recording.document)
+                    note_reporting(recording.run, recording.document, age_sec=self._turn.age_sec)
         finally:
             try:
                 with self._harmless():

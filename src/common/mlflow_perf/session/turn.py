@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.threads import Event, get_ident
 
 _ROOM_SEC = 1.0
@@ -22,6 +23,12 @@ class Turn:
     def __init__(self, begin_limit_sec: float) -> None:
         self.has_begun, self.has_ended, self.has_room = Event(), False, Event()
         self._begin_limit_sec, self._thread = begin_limit_sec, get_ident()
+        self._asked = read_monotonic()
+
+    @property
+    def age_sec(self) -> float:
+        """How long ago the job asked for the block, whose beginning takes a while."""
+        return read_monotonic() - self._asked
 
     def await_beginning(self) -> None:
         """Wait for the beginning; not in the thread that begins, as a signal's handler may be."""

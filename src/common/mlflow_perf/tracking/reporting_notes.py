@@ -44,7 +44,8 @@ class Reporting(NamedTuple):
     """The time of mlflow-perf around one step.
 
     Attributes:
-        before_sec: From the start of the process that wraps the step to the step's block.
+        before_sec: From the start of the process that wraps the step, or from where the step asked
+            for its block, to the beginning of that block.
         after_sec: From the end of the block until its report was sent.
     """
 
@@ -92,7 +93,8 @@ def note_reporting(run: RunHandle, document: PerfDocument | None, *, age_sec: fl
     Args:
         run: The step's run.
         document: The report of this process's node; None if it made none.
-        age_sec: Age of the process that wraps the step; 0.0 where the process is the step's own.
+        age_sec: Age of the process that wraps the step; in the step's own process, since it asked
+            for its block.
     """
     path, nodes = os.environ.get(_VARIABLE), document.nodes.values() if document else ()
     node = next(iter(nodes), None)
