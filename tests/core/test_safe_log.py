@@ -94,6 +94,15 @@ def test_a_message_is_a_usual_one(logger: logging.Logger, caplog: pytest.LogCapt
         assert record.funcName == "test_a_message_is_a_usual_one"
 
 
+def test_what_a_server_said_does_not_act_on_a_terminal(
+    logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its text is on one line, with its control characters spelled out."""
+    log, error = get_logger(logger.name), ConnectionError("\x1b[31mno\x1b]0;x\x07\nmore")
+    log.warning("%r, %s, %s: %d", "a\x1b", Path("b\n"), error, 3)
+    assert caplog.messages == ["'a\\\\x1b', b\\x0a, \\x1b[31mno\\x1b]0;x\\x07\\x0amore: 3"]
+
+
 def test_a_job_that_debugs_itself_gets_no_debugging_of_ours(
     logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:

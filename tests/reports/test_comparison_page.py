@@ -54,6 +54,18 @@ def test_unchanged_rows_and_those_of_others_are_folded() -> None:
     assert [one.name for one in group.of_node] == ["CPUs used by others"]
 
 
+def test_what_the_comparison_counts_as_changed_is_open() -> None:
+    """A figure that was 0 has no change in per cent; 2% are none."""
+    rows = [
+        row("oom_kills", 0.0, 1.0, changes=[None, None], verdicts=["", "worse"], is_changed=True),
+        row("job_threads_max", 50.0, 51.0, changes=[0.0, 2.0], verdicts=["", ""], is_changed=False),
+    ]
+    ((group,),) = build_comparison_page({"runs": ["a", "b"], "rows": rows}).steps.values()
+    ((one,),) = group.parts.values()
+    assert one.key == "oom_kills"
+    assert [one.key for one in group.same] == ["job_threads_max"]
+
+
 def test_an_operation_that_ran_once_has_one_row() -> None:
     """Its mean, median and longest time are all its total."""
     figures = ("count", "total_ms", "avg_ms", "p50_ms", "p95_ms", "max_ms")

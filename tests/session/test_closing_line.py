@@ -46,7 +46,7 @@ def test_a_run_with_a_name_of_its_own_is_named() -> None:
 def test_it_is_one_line_whatever_the_name_is() -> None:
     """A line break, or a command to the terminal, stays in its place."""
     text = describe_run(RunHandle(run_id="8c2f"), NodeDocument(component="a\nb\x1b[2J"))
-    assert text == "mlflow-perf: a?b?[2J | run 8c2f | mlflow-perf show 8c2f"
+    assert text == "mlflow-perf: a\\x0ab\\x1b[2J | run 8c2f | mlflow-perf show 8c2f"
 
 
 def test_a_closed_standard_error_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

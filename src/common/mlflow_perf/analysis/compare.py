@@ -74,7 +74,8 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        return {**asdict(self), "change_pct": self.change_pct, "verdict": self.verdict}
+        last = {"change_pct": self.change_pct, "verdict": self.verdict}
+        return {**asdict(self), **last, "is_changed": self.is_changed}
 
     @property
     def is_changed(self) -> bool:

@@ -16,15 +16,12 @@ from typing import Any
 
 import click
 
+from mlflow_perf.core.clean_text import clean as clean  # noqa: PLC0414 - the commands use it, too
+
 _WIDTH_MAX = 120
 _COLUMN_MIN = 8
 _GAP = 2
 
-# Control characters, those that change the direction of the text around them, and lone surrogates,
-# which cannot be encoded.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 _PARTS = re.compile(r"[^./_-]*[./_-]|[^./_-]+")
 _STYLES: dict[str, dict[str, Any]] = {
     "worse": {"fg": "red"},
@@ -34,16 +31,6 @@ _STYLES: dict[str, dict[str, Any]] = {
     "bold": {"bold": True},
     "dim": {"dim": True},
 }
-
-
-def clean(text: object) -> str:
-    """Return a text on one line with its control characters spelled out."""
-
-    def spell(found: re.Match[str]) -> str:
-        code = ord(found[0])
-        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-
-    return _UNSAFE.sub(spell, str(text))
 
 
 def paint(text: str, style: str) -> str:

@@ -7,6 +7,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from mlflow_perf.core.clean_text import clean
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.originals import os
 
@@ -96,6 +97,8 @@ class SafeLogger:
         try:
             if self._logger is None and (module := sys.modules.get("logging")) is not None:
                 self._logger = module.getLogger(self._name)
+            if level >= _WARNING:  # a name, or what a server said, may hold a terminal's commands
+                args = tuple(clean(one) if _is_text(one) else one for one in args)
             if self._logger is not None:
                 is_on = self._logger.isEnabledFor(level)
                 is_on = is_on and (level >= _WARNING or _is_asked_for(self._logger))
@@ -111,6 +114,10 @@ class SafeLogger:
         except (Exception, SystemExit) as error:
             if is_from_handler(error):
                 raise
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str | BaseException) or hasattr(value, "__fspath__")
 
 
 def _is_asked_for(logger: logging.Logger | None) -> bool:

@@ -147,9 +147,11 @@ def _build_steps(
             place, Group(place)
         )
         built = _build_row(row, runs, baseline)
+        # Of data from before the comparison itself said it.
+        has_change = any(one.change for one in built.cells) or None in (row.get("values") or [])
         if is_of_node(metric):
             group.of_node.append(built)
-        elif any(cell.change for cell in built.cells) or None in (row.get("values") or []):
+        elif row.get("is_changed", has_change):
             group.parts.setdefault(group_metric(metric), []).append(built)
         else:
             group.same.append(built)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from mlflow_perf.core.clean_text import clean
 from mlflow_perf.core.safe_log import takes_text
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -24,8 +25,7 @@ def describe_run(run: RunHandle, document: NodeDocument) -> str:
     name = f"{document.component} ({run.run_name})" if is_named else document.component
     parts = (f"mlflow-perf: {name}", status, verdict, f"run {run.run_id}", place)
     text = " | ".join(part for part in parts if part)
-    # A name may hold anything, a line break and a terminal's commands too.
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return clean(text)  # a name may hold anything
 
 
 def write_closing_line(run: RunHandle, document: NodeDocument) -> None:
