@@ -6,6 +6,7 @@ imports only sys: typing, logging and importlib.abc would delay each start by se
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # the part of `signal` that is built in
 import _thread
 import sys
 
@@ -140,7 +141,7 @@ def sample(folder: str) -> None:
     if not os.path.exists(f"{folder}/profile.json"):  # noqa: PTH110 - pathlib is slow to load
         return
     # A thread of ours would outlive a sub-interpreter, whose end breaks the process then.
-    if not getattr(_thread, "daemon_threads_allowed", lambda: True)():
+    if not _is_main_interpreter():
         return
     # Imported here, in the main thread: `threading` takes its first importer for the main thread.
     import threading  # noqa: F401
@@ -155,6 +156,14 @@ def sample(folder: str) -> None:
         before=_hold_import, after_in_parent=_allow_import, after_in_child=_follow_child
     )
     _begin_sampling()
+
+
+def _is_main_interpreter() -> bool:
+    try:  # which it refuses to all others; at the start nobody has set one
+        _signal.set_wakeup_fd(-1)
+    except ValueError:
+        return False
+    return True
 
 
 _importing = _thread.allocate_lock()
@@ -301,8 +310,6 @@ def _begin_sampling() -> None:
             pass
         finally:
             _importing.release()
-
-    import _signal  # type: ignore[import-not-found]  # the part of `signal` that is built in
 
     faults = {_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL}
     before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals() - faults)
