@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -39,6 +40,13 @@ def test_a_job_does_not_see_our_threads(ours: tuple[Thread, list[str]]) -> None:
     assert threading.active_count() == len(threading.enumerate())
     assert threading.current_thread() in threading.enumerate()
     assert thread in list_threads()
+
+
+def test_each_stack_that_a_job_sees_has_a_thread(ours: tuple[Thread, list[str]]) -> None:
+    """As in `names[ident]` for each of them, in a dump of all stacks."""
+    frames = sys._current_frames()
+    assert ours[0].ident not in frames
+    assert threading.get_ident() in frames
 
 
 def test_a_thread_of_the_job_is_counted_until_it_ends(ours: tuple[Thread, list[str]]) -> None:

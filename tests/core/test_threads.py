@@ -18,7 +18,7 @@ from tests.alone import alone
 from tests.interrupted import check_each_line
 
 from mlflow_perf.core import threads
-from mlflow_perf.core.thread_list import list_threads
+from mlflow_perf.core.thread_list import list_threads, own_idents
 from mlflow_perf.core.threads import KERNEL_NAME, Event, Lock, Thread
 
 
@@ -121,7 +121,7 @@ def test_the_jobs_thread_waits_in_short_pieces(monkeypatch: pytest.MonkeyPatch) 
     assert not Event().wait(0.05)
     assert max(waits) <= 0.01
     waits.clear()
-    monkeypatch.setitem(threads._own_idents, threads.get_ident(), os.getpid())
+    monkeypatch.setitem(own_idents, threads.get_ident(), os.getpid())
     assert not Event().wait(0.05)
     assert max(waits) > 0.01
 

@@ -22,7 +22,7 @@ from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.originals import is_native, load_native, open_file, os
 from mlflow_perf.core.originals import sys as original_sys
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.thread_list import hide
+from mlflow_perf.core.thread_list import hide, own_idents
 
 _log = get_logger(__name__)
 
@@ -40,7 +40,6 @@ get_ident: Callable[[], int] = _native.get_ident
 get_native_id: Callable[[], int] = _native.get_native_id
 """Returns the kernel's number of this thread."""
 
-_own_idents: dict[int, int] = {}  # of our threads, and the process of each
 _LOOK_SEC = 0.05
 _SLICE_SEC = 0.5  # the longest wait of a thread that may be the job's main thread
 _STACK_BYTES = 2 << 20  # an import of MLflow needs more than 64 KiB
@@ -180,7 +179,7 @@ class _Started(Event):
 def is_own_thread(ident: int) -> bool:
     """Return whether a thread is one of ours, also where Python's list of threads is replaced."""
     # A forked child has none of its parent's threads, and gives their idents to others.
-    return _own_idents.get(ident) == os.getpid()
+    return own_idents.get(ident) == os.getpid()
 
 
 def _say_fault(thread: threading.Thread) -> None:
@@ -230,11 +229,11 @@ class Thread(threading.Thread):
             if is_native(forget):
                 forget(None)
         ident = _native.get_ident()
-        _own_idents[ident] = os.getpid()
+        own_idents[ident] = os.getpid()
         try:
             self.work()
         finally:
-            _own_idents.pop(ident, None)
+            own_idents.pop(ident, None)
 
     def work(self) -> None:
         """Call the target; a subclass may do something else."""

@@ -14,7 +14,6 @@ import mmap
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from typing import Any, TypeVar
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.held_name import holding
+from mlflow_perf.core.originals import sys
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line, is_http, redact_password
 from mlflow_perf.core.workspaces import read_workspace, working_in
