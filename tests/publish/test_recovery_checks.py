@@ -8,13 +8,20 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, PERMISSION_DENIED
 from tests.publish.test_recovery import HEAD, ROW, delivery_with, journal_of, sent
 
 import mlflow_perf.publish.recovery
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.publish.group_journal import NOTES, open_group_journal
 from mlflow_perf.publish.recovery import recover, recover_each
-from mlflow_perf.publish.recovery_checks import check_credentials, find_destination, shorten
+from mlflow_perf.publish.recovery_checks import (
+    check_credentials,
+    find_destination,
+    is_refusal,
+    shorten,
+)
 from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PARENT_TAG
@@ -156,6 +163,21 @@ def test_the_run_of_a_block_that_never_began_is_ended(
         assert (run.info.status, run.info.end_time) == ("KILLED", run.info.start_time)
         assert "killed" in run.data.tags["mlflow_perf.cause"]
     assert not list(tmp_path.glob("*.journal"))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (MlflowException("failed with error code 403", error_code=PERMISSION_DENIED), True),
+        (MlflowException("failed with error code 502", error_code=INTERNAL_ERROR), False),
+        (OSError("reset"), False),
+    ],
+)
+def test_a_server_that_refuses_one_run_is_asked_for_the_others(
+    error: Exception, is_one: bool
+) -> None:
+    """Whose rights to one experiment were taken away may write to others."""
+    assert is_refusal(error) is is_one
 
 
 def test_the_run_of_a_killed_group_ends_after_its_steps_journals(

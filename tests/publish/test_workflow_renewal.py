@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import mlflow
 import pytest
 from mlflow import MlflowClient
 
@@ -39,3 +42,23 @@ def test_a_step_that_cannot_be_read_any_more_stays_counted(
     assert "Downloading" not in capfd.readouterr().err, "a bar on the standard error of a job"
     run = client.get_run(parent)
     assert run.data.tags[COUNT_TAG] == "3"
+
+
+@pytest.mark.e2e
+def test_a_group_that_another_store_kept_from_its_report_gets_it(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where `recover` ends a killed group while MLFLOW_TRACKING_URI names another store."""
+    client = MlflowClient(store)
+    parent = client.create_run("0", tags={GROUP_TAG: "true"}).info.run_id
+    monkeypatch.setenv("MLFLOW_PERF_PARENT", parent)
+    with mlflow_perf.report("step"):
+        pass
+    client.set_terminated(parent)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/other.db")
+    renew_workflows([(store, parent)])
+    assert COUNT_TAG not in client.get_run(parent).data.tags
+    renew_workflows([(store, parent)], switch_store=True)
+    assert client.get_run(parent).data.tags[COUNT_TAG] == "1"
+    assert not (tmp_path / "other.db").exists()

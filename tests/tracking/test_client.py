@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -76,6 +77,14 @@ def test_a_deleted_run_and_an_unknown_one_are_not_found(store: str) -> None:
         open_run(made.run_id, tracking_uri=store)
     with pytest.raises(RunNotFoundError, match="There is no MLflow run 'nope'"):
         open_run("nope", tracking_uri=store)
+
+
+def test_an_answer_without_a_run_is_no_run(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway may answer every request with 200 and JSON of its own."""
+    nobody = SimpleNamespace(info=SimpleNamespace(run_id=""))
+    monkeypatch.setattr(MlflowClient, "create_run", lambda *_, **__: nobody)
+    with pytest.raises(ConnectionError, match="no run"):
+        create_run("train", tracking_uri=store)
 
 
 def test_the_chosen_experiment_is_created_if_need_be(

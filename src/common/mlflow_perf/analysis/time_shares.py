@@ -181,9 +181,11 @@ def summarise_time(usage: Usage) -> Span:
             usage["job_threads_max"],
             _average_switches(usage),
             usage["job_ran_beside_pct"] / 100.0 if "job_ran_beside_pct" in usage else 1.0,
-            ramp(usage["job_ran_apart_pct"], 10, 30)
-            if "job_ran_apart_pct" in usage
-            else ramp(usage["job_processes_avg"], 1, 2),
+            _find_several(
+                usage["job_ran_apart_pct"] if "job_ran_apart_pct" in usage else None,
+                of=100.0,
+                processes=usage["job_processes_avg"],
+            ),
         ),
         own_io=usage.knows_own_io,
         net_mb_s=usage.net_mb_s,
@@ -219,6 +221,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
         if usage.knows_own_io:
             io_names = ("job_io_read_mb", "job_io_write_mb")
         waits, runs = rate("job_run_delay_sec"), rate("job_ran_sec")
+        apart = rate("job_ran_apart_sec") if "job_ran_apart_sec" in row and runs else None
         figures["io_stall"] = max(figures["io_stall"], rate("cpu_iowait_sec"))
         cores = whole.cores if (n := row.get("cpu_limit_cores") or 0.0) < _LEAST_CORES else n
         affinity, quota = row.get("job_affinity_cpus", 0.0), row.get("job_quota_cores", 0.0)
@@ -239,9 +242,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
                 row.get("job_threads", 0.0),
                 rate("job_voluntary_switches") if knows_switches else _average_switches(usage),
                 rate("job_ran_beside_sec") / runs if "job_ran_beside_sec" in row and runs else 1.0,
-                ramp(rate("job_ran_apart_sec"), 0.1 * runs, 0.3 * runs)
-                if "job_ran_apart_sec" in row and runs
-                else ramp(row.get("job_processes", 1.0), 1, 2),
+                _find_several(apart, of=runs, processes=row.get("job_processes", 1.0)),
             ),
             peak_used=whole.peak_used,
             processes=row.get("job_processes", 0.0),
@@ -269,6 +270,17 @@ def _average_switches(usage: Usage) -> float:
     return usage["job_voluntary_switches"] / seconds if seconds > 0 else 0.0
 
 
+def _find_several(apart: float | None, *, of: float, processes: float) -> float:
+    """Return how far several processes did the computing; older documents tell their number alone.
+
+    Args:
+        apart: What others than the busiest process did; a shell that waits for a program does none.
+        of: What all did.
+        processes: Processes of the job.
+    """
+    return ramp(processes, 1, 2) if apart is None else ramp(apart, 0.1 * of, 0.3 * of)
+
+
 def _find_turns(
     used: float, threads: float, switches: float, beside: float, several: float
 ) -> float:
@@ -280,8 +292,7 @@ def _find_turns(
         switches: How often per second they give up their CPU.
         beside: The share of the computing that others than each process's busiest thread did; 1.0
             if unknown.
-        several: How far several processes, each with a lock of its own, did the computing. A shell
-            that waits for a program has no part in it; older documents do not tell.
+        several: How far several processes, each with a lock of its own, did the computing.
     """
     is_one = (1.0 - ramp(used, 1.1, 1.4)) * ramp(beside, 0.1, 0.3) * (1.0 - several)
     return is_one * ramp(switches, 50, 150) if threads >= 3 else 0.0

@@ -225,8 +225,10 @@ class Thread(threading.Thread):
     def run(self) -> None:
         """Do the work, without the job's `threading.settrace` and `threading.setprofile`."""
         # A debugger puts a function of its own there, which warns of others that call it.
-        for forget in (original_sys.settrace, original_sys.setprofile):
-            if is_native(forget):
+        # One that is none of Python's (memray) is left: its file is broken without it.
+        for kind in ("trace", "profile"):
+            forget = getattr(original_sys, f"set{kind}")
+            if is_native(forget) and getattr(original_sys, f"get{kind}")() is not None:
                 forget(None)
         ident = _native.get_ident()
         own_idents[ident] = os.getpid()

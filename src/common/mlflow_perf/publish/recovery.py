@@ -45,6 +45,7 @@ from mlflow_perf.publish.recovery_checks import (
     find_spool,
     is_known,
     is_of_this_host,
+    is_refusal,
     shorten,
 )
 from mlflow_perf.publish.workflow_renewal import renew_workflows
@@ -364,7 +365,7 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
     except (RestException, MlflowPerfError):  # an answer, or a fault of the artifact store alone
         raise
     except Exception as error:
-        if not is_http(uri):
+        if not is_http(uri) or is_refusal(error):
             raise
         whole.away[uri] = f"{redact_password(uri)} failed: {shorten(reason_of(error))}"
         raise ConnectionRefusedError(whole.away[uri]) from error

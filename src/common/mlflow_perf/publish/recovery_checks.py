@@ -145,6 +145,16 @@ def shorten(reason: str) -> str:
     return reason if found is None else found[1] or found[2]
 
 
+def is_refusal(error: Exception) -> bool:
+    """Return whether a server answered that it does not take this, as it may take another one."""
+    from mlflow.exceptions import MlflowException
+
+    if not isinstance(error, MlflowException):
+        return False
+    # MLflow makes no `RestException` of an answer that is no JSON, such as "Permission denied".
+    return error.error_code in ("PERMISSION_DENIED", "BAD_REQUEST")
+
+
 def call_in_workspace(run: RunHandle, call: Callable[[], T]) -> T:
     """Make a call in the workspace in which a job worked, and return its result.
 
@@ -272,7 +282,7 @@ def end_group(delivery: Delivery) -> str | None:
 
     A group whose run could not be made when its command began gets it now. The report is made where
     MLflow's own tracking URI is that of the run, as everything that reads the steps asks that
-    store; elsewhere `mlflow-perf report` makes the page.
+    store; elsewhere `renew_workflows` makes it, where it may switch.
 
     Returns:
         None where the group had no run, and its command had not begun.

@@ -27,7 +27,7 @@ def renew_workflows(sent: Iterable[tuple[str, str]], *, switch_store: bool = Fal
 
     Args:
         sent: Store and id of each run that got a report. What is a workflow's run itself has the
-            workflow's report already.
+            workflow's report already, unless the process that ended it could not make it.
         switch_store: Whether this process is ours alone, so that MLFLOW_TRACKING_URI may become
             the store of each of them.
     """
@@ -36,7 +36,10 @@ def renew_workflows(sent: Iterable[tuple[str, str]], *, switch_store: bool = Fal
     while waiting and len(seen) < len(given) + _MOST_GROUPS:
         uri, run_id = waiting.pop()
         try:
-            parent_id = PerfRun.from_mlflow(open_run(run_id, tracking_uri=uri)).parent_id
+            run = PerfRun.from_mlflow(open_run(run_id, tracking_uri=uri))
+            if (uri, run_id) in given and run.is_group and COUNT_TAG not in run.tags:
+                _renew(run, uri, switch_store=switch_store)
+            parent_id = run.parent_id
             if parent_id is None or (uri, parent_id) in seen:
                 continue
             seen.add((uri, parent_id))
@@ -45,22 +48,27 @@ def renew_workflows(sent: Iterable[tuple[str, str]], *, switch_store: bool = Fal
             if not parent.is_group or parent.status == "RUNNING":
                 continue
             waiting.append((uri, parent_id))
-            if not is_current(uri):  # everything that reads the steps asks that store
-                if not switch_store:
-                    _say(parent_id, "MLFLOW_TRACKING_URI names another store")
-                    continue
-                Place(uri).make_default()
-            read = {str(child.run_id) for child in find_children(parent, documents=False)}
-            if unread := _list_reported(parent, uri) - read:
-                _say(parent_id, f"{format_count(len(unread), 'step')} of it cannot be read")
-                Tracking(Place(uri)).tag(parent_id, COUNT_TAG, str(len(read | unread)))
-            else:
-                log_workflow(parent_id, Tracking(Place(uri)))
+            _renew(parent, uri, switch_store=switch_store)
         except RunNotFoundError:  # deleted meanwhile, or a parent that is not in this store
             continue
         # The edge to MLflow: the steps have their reports, which count more.
         except Exception as error:  # noqa: BLE001
             _say(run_id, reason_of(error).rstrip("."))
+
+
+def _renew(parent: PerfRun, uri: str, *, switch_store: bool) -> None:
+    run_id, place = str(parent.run_id), Place(uri)
+    if not is_current(uri):  # everything that reads the steps asks that store
+        if not switch_store:
+            _say(run_id, "MLFLOW_TRACKING_URI names another store")
+            return
+        place.make_default()
+    read = {str(child.run_id) for child in find_children(parent, documents=False)}
+    if unread := _list_reported(parent, uri) - read:
+        _say(run_id, f"{format_count(len(unread), 'step')} of it cannot be read")
+        Tracking(place).tag(run_id, COUNT_TAG, str(len(read | unread)))
+    else:
+        log_workflow(run_id, Tracking(place))
 
 
 def _list_reported(parent: PerfRun, uri: str) -> set[str]:

@@ -21,11 +21,17 @@ from mlflow_perf.session.run_finder import find_tracking_uri, import_mlflow
 from mlflow_perf.tracking import client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.new_store import is_wrong_for_ever, making_alone, ride_out_races
+from mlflow_perf.tracking.new_store import (
+    is_unmade,
+    is_wrong_for_ever,
+    making_alone,
+    ride_out_races,
+)
 from mlflow_perf.tracking.reporting_notes import note_apart
 from mlflow_perf.tracking.run_handle import Claim, RunHandle
 
 _NEW_STORE_SEC = 60.0
+_LOOKS = 5
 _TAKE_BACK_SEC = 5.0  # for the answer of a server that is creating a run which nobody needs
 
 _log = get_logger(__name__)
@@ -63,9 +69,11 @@ class Group:
         for library in ("alembic", "mlflow.store"):
             logging.getLogger(library).setLevel(logging.ERROR)
         try:
-            # A store of this machine may have to be made first.
             most_sec = max(settings.start_timeout, 0.0 if is_http(uri) else _NEW_STORE_SEC)
             is_imported = import_mlflow(most_sec)
+            # A store of this machine may have to be made first; its maker locks it now and then.
+            if not any(is_unmade(uri) for _ in range(_LOOKS)):
+                most_sec = settings.start_timeout
             self.creation = MlflowCall(self._create_run, name="new-group")
             self.creation.result(most_sec if is_imported else 0.0)
         # The edge to MLflow: the command runs whatever the server does.

@@ -123,12 +123,15 @@ def create_run(
     resolved = resolve_tags(tags, ignore=ignored)  # type: ignore[arg-type] # it takes classes
     if not has_parent(resolved.get(PARENT_TAG, ""), tracking_uri=tracking_uri):
         resolved.pop(PARENT_TAG, None)
-    return open_client(tracking_uri).create_run(
+    made = open_client(tracking_uri).create_run(
         experiment_id or find_current_experiment(tracking_uri),
         start_time=None if started is None else int(1000 * started),
         tags=resolved,
         run_name=clean_text(name, _MAX_NAME),
     )
+    if not made.info.run_id:  # of a gateway that answers in the server's place
+        raise ConnectionError("the tracking server answered, but with no run")
+    return made
 
 
 def find_job_run(

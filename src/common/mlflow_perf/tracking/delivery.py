@@ -111,5 +111,6 @@ class Delivery:
             nonce=re.sub(r"[^0-9a-f]", "", str(header["nonce"]))[:32],
             **{name: header[name] for name in _RUN_FIELDS},
         )
+        run.run_id = run.run_id or None  # a gateway may have answered without one
         prefix, all_metrics = header["metrics_prefix"], header["all_metrics"]
         return cls(document, run, index, path, prefix, tags, all_metrics)

@@ -95,11 +95,7 @@ class ProcessTreeReader:
             raise SourceUnavailableError(f"Process {self._root} cannot be read.")
         self._members[root.pid] = root
         self._table.keep(root.pid)
-        # Who gets orphans: the first process, or one above the job that asked for them.
-        self._adopters, above = {1}, root.parent
-        while above > 1 and above not in self._adopters:
-            self._adopters.add(above)
-            above = 0 if (one := self._table.find(above)) is None else one.parent
+        self._adopters = self._list_adopters(root.parent)
         # If the tree hangs on this process, its account shows what ended below it.
         self._reaps = own == os.getpid() and own in (root.pid, root.parent)
         self._reaped_sec = read_reaped_sec() if self._reaps else 0.0
@@ -179,6 +175,14 @@ class ProcessTreeReader:
                 break
             waiting = others
         self._strangers = known | {process.pid for process in waiting}
+
+    def _list_adopters(self, above: int) -> set[int]:
+        """Return who may get orphans: the first process, or one above the job that asked for it."""
+        found = {1}
+        while above > 1 and above not in found:
+            found.add(above)
+            above = 0 if (one := self._table.find(above)) is None else one.parent
+        return found
 
     def _is_orphan(self, process: Process) -> bool:
         """Return whether a process is one of the job whose parent has ended before it was seen."""
