@@ -156,6 +156,9 @@ def summarise_time(usage: Usage) -> Span:
     cores = usage.cores or 1.0  # those of `node_busy_pct`
     used = usage.used_cores if usage.cores else usage.node_busy_pct / 100.0
     calls = usage["job_read_calls"] + usage["job_write_calls"]
+    apart = None
+    if "job_ran_apart_pct" in usage:
+        apart = usage["job_ran_apart_pct"]
     keys = ("job_io_read_mb", "job_io_write_mb")
     if not usage.knows_own_io:
         keys = ("total_disk_io_read_mb", "total_disk_io_write_mb")
@@ -181,11 +184,7 @@ def summarise_time(usage: Usage) -> Span:
             usage["job_threads_max"],
             _average_switches(usage),
             usage["job_ran_beside_pct"] / 100.0 if "job_ran_beside_pct" in usage else 1.0,
-            _find_several(
-                usage["job_ran_apart_pct"] if "job_ran_apart_pct" in usage else None,
-                of=100.0,
-                processes=usage["job_processes_avg"],
-            ),
+            _find_several(apart, of=100.0, processes=usage["job_processes_avg"]),
         ),
         own_io=usage.knows_own_io,
         net_mb_s=usage.net_mb_s,
@@ -215,7 +214,6 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
         if seconds <= 0 or "job_cpu_sec" not in row:
             continue
         rate = partial(_calculate_rate, gained, seconds)
-
         figures: dict[str, Any] = {field: rate(name) for name, field in _RATES.items()}
         io_names = ("disk_io_read_mb", "disk_io_write_mb")
         if usage.knows_own_io:

@@ -85,8 +85,7 @@ class ProcessTreeReader:
         self._reads = 0
         self._left = Usage()  # of ended processes that nobody waited for
         self._ranks = ranks
-        self._cpus, self._count_quota = cpus, count_quota
-        self._mark = mark
+        self._cpus, self._count_quota, self._mark = cpus, count_quota, mark
         self._rank_sec: dict[int, float] = {}  # the part of ended ranks in what is left
         self._memory = TreeMemory(self._table)
         root = self._table.find(self._root)
