@@ -16,11 +16,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.originals import is_native, load_native, open_file, os
-from mlflow_perf.core.originals import sys as original_sys
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.thread_list import hide, own_idents
 
@@ -222,14 +222,21 @@ class Thread(threading.Thread):
                 self._native_pid = os.getpid()
                 _start_native(self._run_natively, ())
 
+    def _bootstrap_inner(self) -> None:
+        """Begin without the job's `threading.settrace` and `threading.setprofile`.
+
+        A debugger warns of others that call its function; memray's file is broken by a function
+        that was taken back, and by one that begins in a forked child.
+        """
+        inner: Any = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]  # noqa: SLF001
+        module = vars(threading)
+        if getattr(inner, "__globals__", None) is module and inner.__closure__ is None:
+            without = {**module, "_trace_hook": None, "_profile_hook": None}
+            inner = FunctionType(inner.__code__, without, inner.__name__)
+        inner(self)
+
     def run(self) -> None:
-        """Do the work, without the job's `threading.settrace` and `threading.setprofile`."""
-        # A debugger puts a function of its own there, which warns of others that call it.
-        # One that is none of Python's (memray) is left: its file is broken without it.
-        for kind in ("trace", "profile"):
-            forget = getattr(original_sys, f"set{kind}")
-            if is_native(forget) and getattr(original_sys, f"get{kind}")() is not None:
-                forget(None)
+        """Do the work, and be known as ours meanwhile."""
         ident = _native.get_ident()
         own_idents[ident] = os.getpid()
         try:
