@@ -16,6 +16,7 @@ import pytest
 from tests.alone import alone
 from tests.interrupted import check_each_line
 
+from mlflow_perf.session import signals
 from mlflow_perf.session.signals import SignalWatch
 
 
@@ -42,6 +43,41 @@ def test_an_event_loop_and_the_watch_hear_the_same_signal(watch: SignalWatch) ->
     assert asyncio.run(wait_for_it()) == "heard"
     watch.settle()
     assert signal.SIGTERM in watch.received
+
+
+def test_an_event_loop_hears_a_second_signal_as_soon_as_the_first(
+    watch: SignalWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a second Ctrl-C that forces a server to end: nobody waits for what the first one did."""
+    monkeypatch.setattr(signals, "_PATIENCE_SEC", 600.0)
+    monkeypatch.setattr(signals, "REST_SEC", 600.0)
+
+    async def hear() -> int:
+        loop, heard = asyncio.get_running_loop(), 0
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):
+            came = loop.create_future()
+            loop.add_signal_handler(number, came.set_result, None)
+            os.kill(os.getpid(), number)
+            await asyncio.wait_for(came, 30)
+            heard += 1
+        return heard
+
+    assert asyncio.run(hear()) == 4
+
+
+def test_what_the_job_still_handles_after_a_while_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its figures are safe before somebody kills it."""
+    monkeypatch.setattr(signals, "_PATIENCE_SEC", 0.01)
+    told = threading.Event()
+    watch = SignalWatch(lambda number: None, lambda number: told.set())
+    earlier = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        watch.arm()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert told.wait(60)
+    finally:
+        watch.disarm()
+        signal.signal(signal.SIGTERM, earlier)
 
 
 def test_a_loop_that_is_over_leaves_the_signal_to_the_watch_again(watch: SignalWatch) -> None:

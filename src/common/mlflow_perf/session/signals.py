@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from mlflow_perf.core.clock import read_monotonic
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.originals import os
 from mlflow_perf.core.own_cost import as_own
@@ -25,14 +26,12 @@ from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.session.interrupted import has_interrupted_us, send_again, wait_for_us
 from mlflow_perf.session.own_handlers import OwnHandlers
-from mlflow_perf.session.signal_channel import SignalChannel
+from mlflow_perf.session.signal_channel import REST_SEC, Pace, SignalChannel
 
 _ENDING = ("SIGTERM", "SIGHUP")  # they ask a job to end; SIGINT is noticed too
 _TAKEN, _STOP, _MARK = 253, 254, 255  # not signals, but messages from our own code
 # A job whose own handler ends it does so at once. A job that takes longer may be killed first.
 _PATIENCE_SEC = 1.0
-# Limits how often we wake up in a job with a signal per millisecond, as from a profiler's timer.
-_REST_SEC = 0.05
 _LONGEST_END_SEC = 60.0
 _MOST_REPEATS = 50  # a second: then it is a long wait of ours, with no lock held
 _GRACE_SEC = 20.0  # as long as a report may take then
@@ -47,8 +46,7 @@ class SignalWatch:
 
     Args:
         on_fatal: Called with a signal that the job does not handle. When the call returns, the
-            signal ends
-            the process.
+            signal ends the process.
         on_handled: Called with a signal that the job handles itself, if the watch is still armed
             a second later.
 
@@ -260,11 +258,19 @@ class SignalWatch:
     @as_own()
     def _run(self) -> None:
         done: set[int] = set()
-        taken = 0
-        channel = self._channel
+        handled: dict[int, float] = {}  # number → until when the job may end itself of it
+        taken, pace, channel = 0, Pace(), self._channel
         assert channel is not None
         while True:
-            data = channel.read()
+            until = min(handled.values(), default=None)
+            data = channel.read(until and max(0.001, until - read_monotonic()))
+            now = read_monotonic()
+            for number in [n for n, end in handled.items() if end <= now]:
+                del handled[number]
+                if not self._over.is_set():
+                    self._report(number, fatal=False)
+            if data is None:
+                continue
             if not data:
                 self._become_deaf()
                 return
@@ -288,8 +294,12 @@ class SignalWatch:
                 elif number in new or number in fatal:
                     done.add(number)
                     self.received.append(number)
-                    self._report(number, fatal=number in fatal)
-            self._over.wait(_REST_SEC)
+                    if number in fatal:
+                        self._report(number, fatal=True)
+                    else:
+                        handled[number] = now + _PATIENCE_SEC
+            if pace.must_rest():
+                self._over.wait(REST_SEC)
 
     def _become_deaf(self) -> None:
         """Take our descriptor out of the interpreter, because the job has closed it.
@@ -317,11 +327,8 @@ class SignalWatch:
             watches = [*self._followers, self]
             if fatal:
                 wait_for_us(self._held)
-                for watch in watches:
-                    watch._on_fatal(number)  # noqa: SLF001 - another object of this class
-            elif not self._over.wait(_PATIENCE_SEC):
-                for watch in watches:
-                    watch._on_handled(number)  # noqa: SLF001 - likewise
+            for watch in watches:  # other objects of this class
+                (watch._on_fatal if fatal else watch._on_handled)(number)  # noqa: SLF001
         # Whatever fails here, the signal does what it would have done without us.
         except Exception as error:  # noqa: BLE001
             _log.warning("A signal's report could not be made: %s", first_line(error))
