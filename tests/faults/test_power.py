@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.publish.test_journal import new_journal, rows
 
-import mlflow_perf.publish.recovery
+import mlflow_perf.publish.recovery_checks
 from mlflow_perf.core import originals
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.columns import lookup_kind
@@ -139,5 +139,5 @@ def test_the_cause_is_told_from_another_death(
     data = journal.path.read_bytes()
     journal.remove()
     assert "killed" in read_journal(data)[1]
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "boot_id", lambda: "another")
+    monkeypatch.setattr(mlflow_perf.publish.recovery_checks, "boot_id", lambda: "another")
     assert read_journal(data)[1] == "the machine went down"

@@ -63,6 +63,6 @@ def hide(thread: threading.Thread) -> None:
 
 
 def list_threads() -> list[threading.Thread]:
-    """Return all threads that Python knows, the hidden ones too."""
+    """Return all threads that Python knows, the hidden ones and those that begin too."""
     # `threading.enumerate` waits for a lock that a library may have patched.
-    return [*threading._active.copy().values()]  # type: ignore[attr-defined]  # noqa: SLF001
+    return [one for name in _LISTS for one in getattr(threading, name).copy().values()]
