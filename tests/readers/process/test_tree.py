@@ -462,13 +462,15 @@ def test_a_rank_that_its_launcher_has_bound_is_no_limit_of_the_job(
     table = ProcessTable(tmp_path, ticks_per_sec=100)
     bound = {10: frozenset({0}), 11: frozenset({1})}
     monkeypatch.setattr(ProcessTable, "find_cpus", lambda _, pid: bound[pid])
-    cpus = frozenset({0, 1, 2})
-    reader = ProcessTreeReader(10, table=table, cpus=cpus, ranks=lambda: {11: None})
+    cpus, ranks = frozenset({0, 1, 2}), dict[int, float | None]()
+    reader = ProcessTreeReader(10, table=table, cpus=cpus, ranks=lambda: ranks)
     monkeypatch.setattr(reader._threads, "list_waiting", lambda: {10})
     monkeypatch.setattr(reader._threads, "find_cpus", lambda: frozenset({0}))
-    report: dict[str, float] = {}
-    reader.read(report)
-    assert report["job_affinity_cpus"] == 2.0
+    assert "job_affinity_cpus" not in read(reader), "the other rank has not begun yet"
+    ranks[11] = None
+    assert read(reader)["job_affinity_cpus"] == 2.0
+    ranks[11], bound[11] = 1.0, frozenset()  # it has ended
+    assert read(reader)["job_affinity_cpus"] == 2.0
     reader.close()
 
 

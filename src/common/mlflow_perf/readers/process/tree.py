@@ -82,10 +82,10 @@ class ProcessTreeReader:
         self._members: dict[int, Process] = {}
         self._strangers: set[int] = set()
         self._newest: bytes | None = None
-        self._reads = 0
-        self._left = Usage()  # of ended processes that nobody waited for
+        self._reads, self._left = 0, Usage()  # left: of ended processes that nobody waited for
         self._ranks = ranks
         self._cpus, self._count_quota, self._mark = cpus, count_quota, mark
+        self._bound: frozenset[int] = frozenset()
         self._rank_sec: dict[int, float] = {}  # the part of ended ranks in what is left
         self._memory = TreeMemory(self._table)
         root = self._table.find(self._root)
@@ -283,14 +283,21 @@ class ProcessTreeReader:
         waiting = self._threads.list_waiting()
         if not waiting or self._cpus is None:
             return
-        firsts = {self._root, *ranks} if (ranks := self._ranks()) else ()
-        bound = frozenset().union(*map(self._table.find_cpus, firsts))
-        allowed = self._cpus & (self._threads.find_cpus() | bound)
+        allowed = self._cpus & (self._threads.find_cpus() | self._find_bound_cpus())
         if allowed != self._cpus and allowed:
             report["job_affinity_cpus"] = float(len(allowed))
         quota = self._count_quota(waiting)
         if quota is not None and quota < len(self._cpus):
             report["job_quota_cores"] = quota
+
+    def _find_bound_cpus(self) -> frozenset[int]:
+        """Return the CPUs to which the launcher has bound the ranks; all until others are known."""
+        if self._ranks is not dict:
+            others = self._ranks()
+            firsts = map(self._table.find_cpus, (self._root, *others))
+            self._bound = self._bound.union(*firsts)  # those of ended ranks too
+            return self._bound if others else self._cpus or frozenset()
+        return frozenset()
 
     def _read_switches(self) -> tuple[int, int] | None:
         """Return the switches of this process and its ended children, or of an ended command."""
