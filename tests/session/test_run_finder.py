@@ -51,6 +51,31 @@ def test_a_server_that_does_not_answer_holds_a_start_up_for_its_time_only(
     assert not finder.is_hanging
 
 
+@pytest.mark.parametrize("is_postponed", [True, False])
+def test_the_page_of_a_server_is_looked_for_when_the_run_is_made(
+    monkeypatch: pytest.MonkeyPatch, is_postponed: bool
+) -> None:
+    """A command's run is made when the command has ended: its description has the link, too."""
+    asked: list[str] = []
+
+    def has_page(uri: str) -> bool:
+        asked.append(uri)
+        return True
+
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    monkeypatch.setattr(run_finder, "is_refused", lambda *_: False)
+    monkeypatch.setattr(run_finder, "has_page", has_page)
+    monkeypatch.setattr(RunFinder, "_find_or_create", lambda _: None)
+    run = RunHandle("http://127.0.0.1:9", run_name="train")
+    finder = RunFinder(run, detect({}), start_timeout_sec=30)
+    finder.find(wait=not is_postponed, postpone=is_postponed)
+    assert not (is_postponed and asked)
+    finder.settle(60)
+    assert finder.page_probe is not None
+    finder.page_probe.result(60)
+    assert (run.has_page, asked) == (True, ["http://127.0.0.1:9"])
+
+
 def test_a_rank_that_samples_nothing_takes_the_run_of_the_one_that_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -198,7 +198,6 @@ class RunFinder:
         try:
             is_imported = not wait or import_mlflow(self._start_timeout_sec)
             self._pending = MlflowCall(self._make, name="new-run")
-            self._probe_page()
             if wait:
                 limit_sec = self._start_timeout_sec if is_imported else 0.0
                 _wait(self._pending, limit_sec, works_here=is_local(run.tracking_uri))
@@ -249,6 +248,7 @@ class RunFinder:
                 return
         if is_refused(uri):
             raise ConnectionRefusedError(f"{redact_password(uri)} cannot be reached")
+        self._probe_page()
 
         def find_or_create() -> None:
             with self._run.creating():
