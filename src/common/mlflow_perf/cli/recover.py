@@ -56,15 +56,6 @@ def command(folder: Path | None, *, any_host: bool, as_json: bool) -> None:
     # a page for each tag of a run where there is no git.
     for library in ("mlflow.store.db.utils", "mlflow.utils.git_utils"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
-
-    def spell(record: logging.LogRecord) -> bool:
-        record.msg, record.args = _tables.clean(record.getMessage()), None
-        return True
-
-    # A journal's name is whatever somebody called the file.
-    warnings = logging.getLogger("mlflow_perf.publish.recovery")
-    warnings.addFilter(spell)
-    click.get_current_context().call_on_close(lambda: warnings.removeFilter(spell))
     done = []
     # A job without a workspace had its server's default one, which only a request without any names
     # on every server. So the variable of this shell must not count.
