@@ -161,6 +161,48 @@ def test_no_thread_of_ours_calls_an_import_function_of_the_job() -> None:
     assert subprocess.check_output(command, text=True, timeout=90) == "True []\n"
 
 
+_MEETING = """\
+import importlib.util, sys, time
+sys.path.insert(0, sys.argv[1])
+import _mlflow_perf_startup as startup
+startup._MEETING_SEC = startup._PATIENCE_SEC = 60.0
+sys.meta_path.insert(0, startup._finder)
+startup._begin_sampling()
+[meeting] = startup._meetings
+while meeting.is_early.locked():
+    time.sleep(0.01)
+
+def tell():
+    print("mlflow_perf.recorders.profile.live" in sys.modules)
+
+importlib.util.find_spec("mlflow_perf_no_such_module")
+import json
+sys.settrace(lambda *_: None)
+import colorsys
+sys.settrace(None)
+tell()
+try:
+    import mlflow_perf_no_such_module
+except ImportError:
+    tell()
+before = {*sys.modules}
+time.sleep(0.3)
+import chunk_of_nothing_else
+print(*sys.modules.keys() - before)
+"""
+
+
+def test_the_sampler_is_imported_while_the_job_imports_something(tmp_path: Path) -> None:
+    """A loop over `sys.modules` itself cannot run then, and finds nothing new of ours after that."""
+    folder = Path(inspect.getfile(startup)).parent
+    (tmp_path / "chunk_of_nothing_else.py").touch()
+    output = subprocess.check_output(
+        [sys.executable, "-c", _MEETING, str(folder)], text=True, timeout=90,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )  # fmt: skip
+    assert output.split() == ["False", "True", "chunk_of_nothing_else"]
+
+
 _STREAMS = """
 import sys
 print("early"); sys.stderr.write("early")

@@ -6,6 +6,7 @@ imports only sys: typing, logging and importlib.abc would delay each start by se
 
 from __future__ import annotations
 
+import _imp
 import _signal  # type: ignore[import-not-found]  # the part of `signal` that is built in
 import _thread
 import sys
@@ -37,6 +38,8 @@ class _Finder:
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of a wanted module with a wrapped loader; None for all other modules."""
+        if _meetings:
+            _meet_in_import()
         if fullname not in self.wanted or self._searching:
             return None
         import importlib.util
@@ -134,7 +137,9 @@ def sample(folder: str) -> None:
     """Sample the stacks of this process for the session above it, if that asks for it.
 
     What the sampler needs is imported in its thread, after the first tenth of a second: a process
-    that ends before that pays nothing but the thread.
+    that ends before that pays nothing but the thread. It is imported while the job waits in an
+    import of its own, if there is one in the next quarter of a second: a loop of the job over
+    `sys.modules` itself ends with an error if a thread of ours adds to that meanwhile.
     """
     import os
 
@@ -155,6 +160,8 @@ def sample(folder: str) -> None:
     os.register_at_fork(
         before=_hold_import, after_in_parent=_allow_import, after_in_child=_follow_child
     )
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
     _begin_sampling()
 
 
@@ -182,10 +189,17 @@ def _allow_import() -> None:
 
 def _follow_child() -> None:
     _allow_import()
+    _meetings.clear()
     # What is imported already follows the child itself.
     if "mlflow_perf.recorders.profile.live" not in sys.modules:
         _begin_sampling()
 
+
+# The longest time that our thread waits for an import of the job. A process that imports nothing
+# then has no stacks from its first third of a second.
+_MEETING_SEC = 0.25
+# A job waits that long for an import of 40 ms on a machine that is busy with others.
+_PATIENCE_SEC = 2.0
 
 # The modules of Python that the sampler imports.
 _NEEDED = """
@@ -210,6 +224,57 @@ def _hides_needed() -> bool:
             if found is not None and found.loader is not None:
                 return True
     return False
+
+
+class _Meeting:
+    """The moment of the sampler's import, at which the job waits in an import of its own."""
+
+    def __init__(self) -> None:
+        self.is_early = _thread.allocate_lock()
+        self.is_wanted = _thread.allocate_lock()
+        self.is_over = _thread.allocate_lock()
+        for lock in (self.is_early, self.is_wanted, self.is_over):
+            lock.acquire()
+
+
+_meetings: list[_Meeting] = []
+"""The one that nobody has come to, if any."""
+
+
+def _can_meet(frame: Any) -> bool:
+    """Return whether a finder is asked for an import, and none of what the sampler needs."""
+    # A search alone, by `importlib.util`, may well be in a loop over `sys.modules`.
+    if frame is None or frame.f_code.co_name != "_find_and_load_unlocked":
+        return False
+    # Nobody may wait in the middle of a module that the sampler needs.
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_find_and_load" and code.co_filename.startswith("<frozen importlib"):
+            top = frame.f_locals["name"].partition(".")[0]
+            if top in _NEEDED or top == "mlflow_perf":
+                return False
+        frame = frame.f_back
+    return not (sys.getprofile() or sys.gettrace() or _is_profiled())
+
+
+def _meet_in_import() -> None:
+    """Let our thread import the sampler while the job imports a module, if it is time for that."""
+    try:
+        meeting = _meetings[-1]
+        # The caller is the finder, called by `_find_spec`, called by the import.
+        if meeting.is_early.locked() or not _can_meet(sys._getframe(2).f_back):  # noqa: SLF001
+            return
+        _meetings.remove(meeting)
+    except (IndexError, ValueError):  # another thread has come to it
+        return
+    try:
+        # The import system holds it while it asks a finder, and our thread needs it.
+        _imp.release_lock()
+        if not _imp.lock_held():
+            meeting.is_wanted.release()
+            meeting.is_over.acquire(True, _PATIENCE_SEC)
+    finally:
+        _imp.acquire_lock()
 
 
 _monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
@@ -247,7 +312,7 @@ def _is_profiled() -> bool:
     return _monitoring is not None and _monitoring.get_tool(_monitoring.PROFILER_ID) is not None
 
 
-def _list_waits() -> Any:
+def _list_waits(meeting: _Meeting) -> Any:
     """Return an iterator that waits until no profiler is on, and then takes `_importing`.
 
     All of it is in C: a thread that waits in it runs no Python code that a profiler could count.
@@ -265,8 +330,10 @@ def _list_waits() -> Any:
     looks = {True: bool, False: partial(_importing.acquire, False)}
     tried = map(call, map(looks.__getitem__, map(is_not, tools, repeat(None))))
     answers = {True: partial(bool, 1), False: partial(nap.acquire, True, 0.02)}
-    first = map(call, (_importing.release, partial(nap.acquire, True, 0.1)))
-    return chain(first, map(call, map(answers.__getitem__, tried)))
+    meet = (meeting.is_early.release, partial(meeting.is_wanted.acquire, True, _MEETING_SEC))
+    first = map(call, (_importing.release, partial(nap.acquire, True, 0.1), *meet))
+    # `any` goes on to the second part, whatever is answered in the first.
+    return chain(map({}.get, first), map(call, map(answers.__getitem__, tried)))
 
 
 def _begin_sampling() -> None:
@@ -275,8 +342,10 @@ def _begin_sampling() -> None:
     gate = _thread.allocate_lock()
     gate.acquire()
     waits: Any = None
+    meeting = _Meeting()
+    _meetings.append(meeting)
     if _monitoring is not None:
-        waits = _list_waits()
+        waits = _list_waits(meeting)
         _importing.acquire(False)  # until the thread waits
         _follow_profiler()
     get_interval = SYS_AT_START["getswitchinterval"]
@@ -285,6 +354,8 @@ def _begin_sampling() -> None:
     def begin() -> None:
         if waits is None:
             gate.acquire(True, 0.1)
+            meeting.is_early.release()
+            meeting.is_wanted.acquire(True, _MEETING_SEC)
             _importing.acquire()
         else:
             any(waits)
@@ -310,12 +381,14 @@ def _begin_sampling() -> None:
             pass
         finally:
             _importing.release()
+            meeting.is_over.release()
 
     faults = {_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL}
     before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals() - faults)
     try:
         _thread.start_new_thread(begin, ())
     except RuntimeError:  # no room for one more
+        _meetings.clear()
         if waits is not None:
             _importing.release()
             _forget_profiler()
