@@ -1,7 +1,7 @@
 """Calls a function when a module is imported for the first time.
 
 Every Python process below a session loads this file at its start, most of them for nothing. So it
-imports only sys: typing, logging and importlib.abc would delay each start by several milliseconds.
+imports only what is built in: typing, logging and importlib.abc delay each start by milliseconds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import _imp
 import _signal  # type: ignore[import-not-found]  # the part of `signal` that is built in
 import _thread
 import sys
+from _functools import partial  # type: ignore[import-not-found]  # built in, as `time` is
+from time import monotonic as _clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class _Finder:
         """Return the spec of a wanted module with a wrapped loader; None for all other modules."""
         if _meetings:
             _meet_in_import()
+        for note in _on_search:
+            note()
         if fullname not in self.wanted or self._searching:
             return None
         import importlib.util
@@ -50,8 +54,7 @@ class _Finder:
         finally:
             self._searching = False
         if spec is not None and spec.loader is not None:
-            loader: Any = _Loader(spec.loader, self.wanted[fullname])
-            spec.loader = loader
+            spec.loader = _Loader(spec.loader, self.wanted[fullname])  # type: ignore[assignment]
         return spec
 
 
@@ -94,12 +97,7 @@ _finder: Any = _Finder()
 
 
 def call(name: str, function: _Function) -> None:
-    """Call a function with a module as soon as it is imported: at once if it already is.
-
-    Args:
-        name: Full name of the module.
-        function: The function; if it raises, a warning is logged.
-    """
+    """Call a function with the module of a full name when it is imported, or now if it has been."""
     module = sys.modules.get(name)
     if module is not None:
         _call_safely(function, module)
@@ -136,17 +134,15 @@ def note_unseen_runs(folder: str) -> None:
 def sample(folder: str) -> None:
     """Sample the stacks of this process for the session above it, if that asks for it.
 
-    What the sampler needs is imported in its thread, after the first tenth of a second: a process
-    that ends before that pays nothing but the thread. It is imported while the job waits in an
-    import of its own, if there is one in the next quarter of a second: a loop of the job over
-    `sys.modules` itself ends with an error if a thread of ours adds to that meanwhile.
+    A thread imports what that needs after the first tenth of a second: a process that ends before
+    pays nothing but the thread. It does so while the job waits in an import of its own, if there is
+    one soon: a loop over `sys.modules` itself ends with an error if somebody adds to that.
     """
     import os
 
-    if not os.path.exists(f"{folder}/profile.json"):  # noqa: PTH110 - pathlib is slow to load
-        return
+    is_asked = os.path.exists(f"{folder}/profile.json")  # noqa: PTH110 - pathlib is slow to load
     # A thread of ours would outlive a sub-interpreter, whose end breaks the process then.
-    if not _is_main_interpreter():
+    if not is_asked or not _is_main_interpreter():
         return
     # Imported here, in the main thread: `threading` takes its first importer for the main thread.
     import threading  # noqa: F401
@@ -190,16 +186,15 @@ def _allow_import() -> None:
 def _follow_child() -> None:
     _allow_import()
     _meetings.clear()
+    _on_search.clear()
     # What is imported already follows the child itself.
     if "mlflow_perf.recorders.profile.live" not in sys.modules:
         _begin_sampling()
 
 
-# The longest time that our thread waits for an import of the job. A process that imports nothing
-# then has no stacks from its first third of a second.
-_MEETING_SEC = 0.25
-# A job waits that long for an import of 40 ms on a machine that is busy with others.
-_PATIENCE_SEC = 2.0
+_MEETING_SEC = 0.25  # for which our thread waits for an import of the job
+_PATIENCE_SEC = 2.0  # for which the job waits: 40 ms are usual
+_SLOW_SEC = 0.05  # for one of some fifty modules
 
 # The modules of Python that the sampler imports.
 _NEEDED = """
@@ -226,19 +221,11 @@ def _hides_needed() -> bool:
     return False
 
 
-class _Meeting:
-    """The moment of the sampler's import, at which the job waits in an import of its own."""
+_meetings: list[tuple[Any, Any]] = []
+"""Two held locks: who releases the first lets our thread import; that releases the second then."""
 
-    def __init__(self) -> None:
-        self.is_early = _thread.allocate_lock()
-        self.is_wanted = _thread.allocate_lock()
-        self.is_over = _thread.allocate_lock()
-        for lock in (self.is_early, self.is_wanted, self.is_over):
-            lock.acquire()
-
-
-_meetings: list[_Meeting] = []
-"""The one that nobody has come to, if any."""
+_on_search: list[Callable[[], object]] = []
+"""Called at each search for a module, while our thread imports."""
 
 
 def _can_meet(frame: Any) -> bool:
@@ -259,20 +246,19 @@ def _can_meet(frame: Any) -> bool:
 
 def _meet_in_import() -> None:
     """Let our thread import the sampler while the job imports a module, if it is time for that."""
+    # The caller is the finder, called by `_find_spec`, called by the import.
+    if not _can_meet(sys._getframe(2).f_back):  # noqa: SLF001
+        return
     try:
-        meeting = _meetings[-1]
-        # The caller is the finder, called by `_find_spec`, called by the import.
-        if meeting.is_early.locked() or not _can_meet(sys._getframe(2).f_back):  # noqa: SLF001
-            return
-        _meetings.remove(meeting)
-    except (IndexError, ValueError):  # another thread has come to it
+        wanted, over = _meetings.pop()
+    except IndexError:  # another thread has come to it
         return
     try:
         # The import system holds it while it asks a finder, and our thread needs it.
         _imp.release_lock()
         if not _imp.lock_held():
-            meeting.is_wanted.release()
-            meeting.is_over.acquire(True, _PATIENCE_SEC)
+            wanted.release()
+            over.acquire(True, _PATIENCE_SEC)
     finally:
         _imp.acquire_lock()
 
@@ -312,15 +298,13 @@ def _is_profiled() -> bool:
     return _monitoring is not None and _monitoring.get_tool(_monitoring.PROFILER_ID) is not None
 
 
-def _list_waits(meeting: _Meeting) -> Any:
+def _list_waits(meet: tuple[Callable[[], object], ...]) -> Any:
     """Return an iterator that waits until no profiler is on, and then takes `_importing`.
 
     All of it is in C: a thread that waits in it runs no Python code that a profiler could count.
     """
-    # `recorders.profile.turns` looks for profilers in the same way, with other answers. They share
-    # no file: this one runs where there is no mlflow_perf, and each start would read a second one.
+    # `recorders.profile.turns` looks for profilers likewise; this runs where it may not exist.
     # These are built in; typeshed does not have all of them.
-    from _functools import partial  # type: ignore[import-not-found]
     from _operator import call, is_not  # type: ignore[attr-defined]
     from itertools import chain, repeat
 
@@ -330,65 +314,85 @@ def _list_waits(meeting: _Meeting) -> Any:
     looks = {True: bool, False: partial(_importing.acquire, False)}
     tried = map(call, map(looks.__getitem__, map(is_not, tools, repeat(None))))
     answers = {True: partial(bool, 1), False: partial(nap.acquire, True, 0.02)}
-    meet = (meeting.is_early.release, partial(meeting.is_wanted.acquire, True, _MEETING_SEC))
     first = map(call, (_importing.release, partial(nap.acquire, True, 0.1), *meet))
     # `any` goes on to the second part, whatever is answered in the first.
     return chain(map({}.get, first), map(call, map(answers.__getitem__, tried)))
 
 
+class _Hurry:
+    """Asks for the interpreter's lock often, while our thread imports beside one that computes.
+
+    Each file would wait 5 ms for it. A question costs 15 µs: beside a long call into C, in vain.
+    """
+
+    _get, _set = SYS_AT_START["getswitchinterval"], SYS_AT_START["setswitchinterval"]
+
+    def __enter__(self) -> None:
+        self._ident, self._last, self._usual = _thread.get_ident(), _clock(), self._get()
+        self._choose(1e-4)
+        _on_search.append(self.note_search)
+
+    def _choose(self, seconds: float) -> None:
+        self._set(seconds)
+        self._chosen = self._get()  # rounded
+
+    def note_search(self) -> None:
+        """Ask less often after a module that took long."""
+        if _thread.get_ident() == self._ident:
+            before, self._last = self._last, _clock()
+            if self._last - before > _SLOW_SEC and self._get() == self._chosen:
+                self._choose(min(self._usual, 10 * self._chosen))
+
+    def __exit__(self, *_: object) -> None:
+        _on_search.clear()
+        if self._get() == self._chosen:
+            self._set(self._usual)
+
+
 def _begin_sampling() -> None:
     if _is_profiled():  # in a forked child, where it is never switched off
         return
-    gate = _thread.allocate_lock()
-    gate.acquire()
     waits: Any = None
-    meeting = _Meeting()
-    _meetings.append(meeting)
+    gate, wanted, over = (_thread.allocate_lock() for _ in range(3))
+    for lock in (gate, wanted, over):
+        lock.acquire()
+    meet = (partial(_meetings.append, (wanted, over)), partial(wanted.acquire, True, _MEETING_SEC))
     if _monitoring is not None:
-        waits = _list_waits(meeting)
+        waits = _list_waits(meet)
         _importing.acquire(False)  # until the thread waits
         _follow_profiler()
-    get_interval = SYS_AT_START["getswitchinterval"]
-    set_interval = SYS_AT_START["setswitchinterval"]
 
     def begin() -> None:
         if waits is None:
             gate.acquire(True, 0.1)
-            meeting.is_early.release()
-            meeting.is_wanted.acquire(True, _MEETING_SEC)
+            for step in meet:
+                step()
             _importing.acquire()
         else:
             any(waits)
         try:
-            # Beside a thread that computes, each file of an import would wait 5 ms for its turn.
-            usual = get_interval()
-            set_interval(1e-4)
-            quick = get_interval()  # rounded
             try:
-                # A function of the job would be called for each import of ours.
-                if __import__ is not _import_at_start or _hides_needed():
-                    return
-                from mlflow_perf.recorders.profile import live
-            # An interpreter without mlflow-perf, or with another version of it.
-            except Exception:  # noqa: BLE001
-                return
+                with _Hurry():
+                    # A function of the job would be called for each import of ours.
+                    if __import__ is not _import_at_start or _hides_needed():
+                        return
+                    from mlflow_perf.recorders.profile import live
             finally:
-                if get_interval() == quick:
-                    set_interval(usual)
                 _forget_profiler()
             live.join()
-        except Exception:  # noqa: BLE001, S110 - the job may have replaced what this needs
+        # An interpreter without mlflow-perf, or with another version of it, or one in which the job
+        # has replaced what this needs.
+        except Exception:  # noqa: BLE001, S110
             pass
         finally:
             _importing.release()
-            meeting.is_over.release()
+            over.release()
 
     faults = {_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL}
     before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals() - faults)
     try:
         _thread.start_new_thread(begin, ())
     except RuntimeError:  # no room for one more
-        _meetings.clear()
         if waits is not None:
             _importing.release()
             _forget_profiler()
