@@ -548,6 +548,31 @@ def test_a_run_is_read_once_at_most(
     assert set(load(info.run_id).nodes) == {0}
 
 
+def test_a_report_that_hangs_holds_up_no_other(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until Python 3.12, a `cached_property` has one lock for all objects of its class."""
+    hangs, goes_on = Event(), Event()
+    get_run = MlflowClient.get_run
+
+    def ask(client: MlflowClient, run_id: str) -> Run:
+        is_ill = threading.current_thread().name.startswith("ill")
+        if is_ill and sys._getframe(1).f_code.co_name == "_stored":
+            hangs.set()
+            goes_on.wait(60)
+        return get_run(client, run_id)
+
+    monkeypatch.setattr(MlflowClient, "get_run", ask)
+    deliveries = [Delivery(_report(name, 1.0), RunHandle(store, run_name=name)) for name in "ab"]
+    with ThreadPoolExecutor(1, "ill") as ill, ThreadPoolExecutor(1, "well") as well:
+        first = ill.submit(write_node, deliveries[0])
+        try:
+            assert hangs.wait(60)
+            assert well.submit(write_node, deliveries[1]).result(60)
+            assert not first.done()
+        finally:
+            goes_on.set()
+        assert first.result(60)
+
+
 def test_a_step_in_another_experiment_is_found_from_its_parent(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

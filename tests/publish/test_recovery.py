@@ -71,9 +71,9 @@ def delivery_with(**wrong: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        pytest.param(b"", "nothing readable", id="empty"),
-        pytest.param(os.urandom(4096), "nothing readable", id="noise"),
-        pytest.param(b"[" * 100_000, "nothing readable", id="nested"),
+        pytest.param(b"", "cannot be read", id="empty"),
+        pytest.param(os.urandom(4096), "cannot be read", id="noise"),
+        pytest.param(b"[" * 100_000, "cannot be read", id="nested"),
         pytest.param(journal_of(format="mlflow-perf-journal/9"), "journal/9", id="version"),
         pytest.param(delivery_with(artifact_path="../../etc"), "damaged", id="climbing path"),
         pytest.param(delivery_with(artifact_path="/etc"), "damaged", id="absolute path"),
@@ -107,19 +107,30 @@ def test_a_hostile_journal_is_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["bad.journal"]
 
 
-def test_lines_after_the_damage_are_cut_off(
+def test_the_lines_around_a_damaged_one_are_recovered(
     sent: list[Delivery], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The part before it is recovered, and one line says where the journal was cut."""
-    data = journal_of(ROW) + b'{"rows": [{"elapsed_sec": 5.0, "me\x00\xff\n' + journal_of(ROW)
+    """One line says which is damaged."""
+    later = json.dumps({"rows": [{"timestamp": 6.0, "elapsed_sec": 5.0, "mem_percent": 1.0}]})
+    data = journal_of(ROW) + b'{"rows": [{"elapsed_sec": 3.0, "me\x00\xff\n' + later.encode()
     (tmp_path / "cut.journal").write_bytes(data)
     assert len(list(recover(tmp_path))) == 1
-    assert len(sent[0].document.reports["elapsed_sec"]) == 1
+    assert list(sent[0].document.reports["elapsed_sec"]) == [0.0, 5.0]
     (line,) = [r.getMessage() for r in caplog.records]
-    assert "cut.journal is cut off or damaged" in line
+    assert "cut.journal is cut off or damaged in line 3." in line
 
 
-@pytest.mark.parametrize("cut", [b"", b"\n" + journal_of(ROW)])
+def test_a_block_whose_begin_is_damaged_has_begun(sent: list[Delivery], tmp_path: Path) -> None:
+    """Its samples show it: a journal with samples is never deleted unsent."""
+    head = {key: HEAD[key] for key in ("format", "pid", "boot_id", "delivery", "node", "component")}
+    lines = (json.dumps(head), '{"begun": {"started": 1.0,', json.dumps(ROW))
+    (tmp_path / "a.journal").write_text("\n".join(lines))
+    (found,) = recover_each(tmp_path)
+    assert found.outcome == "sent"
+    assert sent[0].document.summary
+
+
+@pytest.mark.parametrize("cut", [b"", b"\n" + json.dumps(ROW).encode()])
 def test_a_damaged_end_is_not_called_a_kill(
     sent: list[Delivery], tmp_path: Path, cut: bytes
 ) -> None:
@@ -128,7 +139,7 @@ def test_a_damaged_end_is_not_called_a_kill(
     (tmp_path / "a.journal").write_bytes(final[:-7] + cut)
     (tmp_path / "b.journal").write_bytes(journal_of(ROW, boot_id="another")[:-7] + cut)
     first, second = recover(tmp_path)
-    said = "its journal is damaged from line 3 on, so how its job ended is not known"
+    said = "its journal is damaged in line 3, so how its job ended is not known"
     assert first.cause == sent[0].tags["mlflow_perf.cause"] == said
     assert sent[0].document.extra["cause"] == said
     assert second.cause == "the machine went down"

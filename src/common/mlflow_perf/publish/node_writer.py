@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.held_name import holding
@@ -161,11 +160,15 @@ class _NodeWriter:
         self._delivery, self._mine = delivery, delivery.document
         self._run_id = str(delivery.run.run_id)
         self._client = open_client(delivery.run.tracking_uri)
+        self._before: Run | None = None
 
-    @cached_property
+    @property
     def _stored(self) -> Run:
         """The run as it was before this report."""
-        return self._client.get_run(self._run_id)
+        # Not a cached_property: until Python 3.12 all writers of a process wait for one that hangs.
+        if self._before is None:
+            self._before = self._client.get_run(self._run_id)
+        return self._before
 
     def write(self) -> list[NodeDocument]:
         """Write the report to its place, and return the reports that say how the run ended."""

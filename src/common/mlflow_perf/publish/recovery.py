@@ -59,7 +59,7 @@ from mlflow_perf.records import Kind
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 
-_DAMAGED = "its journal is damaged from line {} on, so how its job ended is not known"
+_DAMAGED = "its journal is damaged in line {}, so how its job ended is not known"
 _RATES = {column.name for column in COLUMNS.values() if column.is_rate}
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
@@ -93,24 +93,26 @@ class Recovered:
         return self.outcome in ("sent", "known", "not begun")
 
 
-def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Return the valid lines from the journal's beginning, and whether any damage followed."""
+def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
+    """Return a journal's valid lines, and the number of the first damaged one; 0 without any."""
     lines: list[dict[str, Any]] = []
-    for raw in filter(None, data.split(b"\n")):
+    damaged = 0
+    for number, raw in enumerate(filter(None, data.split(b"\n")), 1):
         try:
             line = from_json(raw)
         except (ValueError, RecursionError):
-            return lines, True
-        if not isinstance(line, dict):
-            return lines, True
-        lines.append(line)
-    return lines, False
+            line = None
+        if isinstance(line, dict):
+            lines.append(line)
+        else:
+            damaged = damaged or number
+    return lines, damaged
 
 
 def read_journal(
     data: bytes, *, name: str = "journal", spooled: Path | None = None
 ) -> tuple[Delivery, str]:
-    """Return the report in a journal, up to its first damage, and why the job did not send it.
+    """Return the report in a journal, without its damaged lines, and why the job did not send it.
 
     Args:
         data: The journal's bytes.
@@ -121,11 +123,13 @@ def read_journal(
         DocumentError: When its first line cannot be read, or has a later version.
     """
     lines, damaged = _read_lines(data)
-    if not lines or lines[0].get("format") != FORMAT:
-        found = lines[0].get("format") if lines else "nothing readable"
-        raise DocumentError(f"its first line is not that of a journal: {found!r}")
+    if damaged == 1 or not lines:
+        raise DocumentError("its first line, which says where it goes, cannot be read")
+    if (found := lines[0].get("format")) != FORMAT:
+        other = "has no format" if found is None else f"has the format {str(found)[:40]!r}"
+        raise DocumentError(f"its first line {other}, not {FORMAT!r}")
     if damaged:
-        _log.warning("%s is cut off or damaged. The part before the damage is recovered.", name)
+        _log.warning("%s is cut off or damaged in line %d. The rest is recovered.", name, damaged)
     begun = next((line["begun"] for line in lines if "begun" in line), None)
     if isinstance(begun, dict):
         lines[0] |= begun
@@ -141,7 +145,7 @@ def read_journal(
         if last is None or final is None:
             cause = find_cause(lines[0])
             if damaged and cause == UNKNOWN_CAUSE:
-                cause = _DAMAGED.format(len(lines) + 1)
+                cause = _DAMAGED.format(damaged)
             document = _rebuild_document(lines, cause, operations, named, steps)
             add_left_over(document, spooled)
         else:

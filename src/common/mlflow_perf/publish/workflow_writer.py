@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,10 +115,14 @@ class Tracking:
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self._opened: MlflowClient | None = None
 
-    @cached_property
+    @property
     def _client(self) -> MlflowClient:
-        return open_client(self.place.uri)
+        # Not a cached_property: until Python 3.12 all trackings wait for one that hangs.
+        if self._opened is None:
+            self._opened = open_client(self.place.uri)
+        return self._opened
 
     def experiment(self, name: str) -> str:
         """Return the id of the experiment of that name; it is created if need be.
