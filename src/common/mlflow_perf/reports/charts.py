@@ -108,8 +108,10 @@ CHARTS: tuple[Chart, ...] = (
               Curve("swap_percent", "swap"),
           ), 100.0),
     Chart("gpu", "GPU", "%", "Utilisation and memory of the GPUs that the job owns.", (
-              Curve("gpu_utilization_pct", "utilisation"),
-              Curve("gpu_mem_percent", "memory"),
+              Curve("gpu_utilization_pct", "utilisation by the job"),
+              Curve("gpu_mem_percent", "memory of the job"),
+              Curve("gpu_others_utilization_pct", "utilisation by others"),
+              Curve("gpu_others_mem_percent", "memory of others"),
           ), 100.0),
     Chart("job_io", "Job's disk IO", "MB/s", "Read from and written to disks by the job's own "
           "processes.", (

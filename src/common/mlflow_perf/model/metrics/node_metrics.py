@@ -15,6 +15,7 @@ _OTHERWISE = frozenset(
         *("job_max_cpu_cores", "job_cpu_hours", "job_io_read_mb", "job_io_write_mb"),
         *("cpu_limit_cores", "mem_limit_mb", "cpu_stall_pct", "mem_stall_pct", "io_stall_pct"),
         *("max_t_gpu_mem_percent", "node_gpu_hours", "node_unused_gpu_hours", "node_unused_cost"),
+        "gpu_others_avg_utilization_pct",
     }
 )
 
@@ -226,11 +227,18 @@ METRICS: tuple[Metric, ...] = (
            "Share of the time in which some task waited for a disk.",
            by.time_share_pct("io_stall_sec"), "lower"),
     Metric("gpu_avg_utilization_pct", "%", "gpu", "time-weighted mean of `gpu_utilization_pct`",
-           "Average utilisation of the job's GPUs.", by.mean("gpu_utilization_pct"), "higher",
-           essential=True),
+           "Average utilisation of its GPUs by the job; by all where others cannot be told apart.",
+           by.mean("gpu_utilization_pct"), "higher", essential=True),
     Metric("max_t_gpu_mem_percent", "%", "gpu", "max over time of `gpu_mem_percent`",
-           "Peak share of the memory of the job's GPUs in use.", by.peak("gpu_mem_percent"),
+           "Peak share of its GPUs' memory that the job used.", by.peak("gpu_mem_percent"),
            "lower"),
+    Metric("gpu_others_avg_utilization_pct", "%", "gpu",
+           "time-weighted mean of `gpu_others_utilization_pct`",
+           "Average utilisation of the job's GPUs by others.",
+           by.mean("gpu_others_utilization_pct"), "lower"),
+    Metric("max_t_gpu_others_mem_percent", "%", "gpu", "max over time of `gpu_others_mem_percent`",
+           "Peak share of the memory of the job's GPUs that others used.",
+           by.peak("gpu_others_mem_percent"), "lower"),
     Metric("node_gpu_hours", "GPU h", "gpu", "duration × GPUs the job owns / 3600",
            "GPU-hours that the job held, used or not.", by.gpu_hours, "lower"),
     Metric("node_unused_gpu_hours", "GPU h", "gpu", "`node_gpu_hours` × (1 − utilisation)",
@@ -273,9 +281,11 @@ def make_gpu_metrics(gpu: int | str) -> tuple[Metric, ...]:
     return (
         Metric(f"{name}_avg_utilization_pct", "%", "gpu",
                f"time-weighted mean of `{name}_utilization_pct`",
-               "Average utilisation of this GPU.", by.mean(f"{name}_utilization_pct"), "higher"),
+               "Average utilisation of this GPU by the job.", by.mean(f"{name}_utilization_pct"),
+               "higher"),
         Metric(f"{name}_max_t_mem_percent", "%", "gpu", f"max over time of `{name}_mem_percent`",
-               "Peak share of this GPU's memory in use.", by.peak(f"{name}_mem_percent"), "lower"),
+               "Peak share of this GPU's memory that the job used.",
+               by.peak(f"{name}_mem_percent"), "lower"),
         Metric(f"{name}_energy_wh", "Wh", "gpu", "this GPU's energy counter, end − start",
                "Energy that this GPU used.", by.total(f"{name}_energy_wh"), "lower"),
     )  # fmt: skip
