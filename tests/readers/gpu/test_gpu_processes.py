@@ -62,6 +62,7 @@ def test_the_metrics_of_the_job_and_of_others(nvml: FakeNvml, processes: GpuProc
     assert metrics["gpu0_avg_utilization_pct"] == pytest.approx(10.0)
     assert metrics["gpu_others_avg_utilization_pct"] == pytest.approx(90.0)
     assert metrics["max_t_gpu_mem_percent"] == metrics["max_t_gpu_others_mem_percent"] == 12.5
+    assert metrics["max_t_gpu_mem_mb"] == 512.0
     assert metrics["node_unused_gpu_hours"] == pytest.approx(0.9)
     assert not [key for key in metrics if find_metric(key) is None]
 

@@ -86,6 +86,7 @@ GPU_COLUMNS = (
     Column("gpu_count", _GAUGE, "GPUs", "GPUs that the job may use."),
     Column("gpu_utilization_pct", _GAUGE, "%", "Mean utilisation of its GPUs by the job.", True),
     Column("gpu_mem_percent", _GAUGE, "%", "Memory of its GPUs that the job uses."),
+    Column("gpu_mem_mb", _GAUGE, "MB", "Memory that the job uses on the fullest of its GPUs."),
     Column("gpu_others_utilization_pct", _GAUGE, "%", "The same utilisation, by others.", True),
     Column("gpu_others_mem_percent", _GAUGE, "%", "Memory of the job's GPUs that others use."),
 )

@@ -15,7 +15,7 @@ _OTHERWISE = frozenset(
         *("job_max_cpu_cores", "job_cpu_hours", "job_io_read_mb", "job_io_write_mb"),
         *("cpu_limit_cores", "mem_limit_mb", "cpu_stall_pct", "mem_stall_pct", "io_stall_pct"),
         *("max_t_gpu_mem_percent", "node_gpu_hours", "node_unused_gpu_hours", "node_unused_cost"),
-        "gpu_others_avg_utilization_pct",
+        *("gpu_others_avg_utilization_pct", "max_t_gpu_mem_mb"),
     }
 )
 
@@ -231,6 +231,9 @@ METRICS: tuple[Metric, ...] = (
            by.mean("gpu_utilization_pct"), "higher", essential=True),
     Metric("max_t_gpu_mem_percent", "%", "gpu", "max over time of `gpu_mem_percent`",
            "Peak share of its GPUs' memory that the job used.", by.peak("gpu_mem_percent"),
+           "lower"),
+    Metric("max_t_gpu_mem_mb", "MB", "gpu", "max over time of `gpu_mem_mb`",
+           "Peak memory that the job used on the fullest of its GPUs.", by.peak("gpu_mem_mb"),
            "lower"),
     Metric("gpu_others_avg_utilization_pct", "%", "gpu",
            "time-weighted mean of `gpu_others_utilization_pct`",

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import GPU_COLUMNS, make_gpu_columns
 from mlflow_perf.readers.background import Background
-from mlflow_perf.records import Column
+from mlflow_perf.records import MB, Column
 
 _JOULES_IN_WH = 3600.0
 _DEVICE = re.compile(r"(nvidia|renderD)\d+")
@@ -187,6 +187,9 @@ class GpuReader:
             report["gpu_utilization_pct"] = sum(busy) / len(busy)
         if whole:
             report["gpu_mem_percent"] = _limit_percent(100.0 * used / whole)
+        held = [state.used_bytes for state in states if state.used_bytes is not None]
+        if held:
+            report["gpu_mem_mb"] = max(held) / MB
         # The part of others is known where it is known of every GPU that has the figure.
         shared = [s.others_busy_pct for s in states if s.busy_pct is not None]
         others_busy = [pct for pct in shared if pct is not None]
