@@ -78,6 +78,13 @@ def test_beside_others_on_its_gpu_a_job_waits_for_the_gpu(used: float) -> None:
     assert split_time(replace(span, gpu=0.0))["contended_gpu"] == pytest.approx(0.9)
 
 
+def test_gpus_that_others_keep_busy_are_not_held_back_by_cpus() -> None:
+    """Half of the CPUs busy may hold idle GPUs back, not those that others use."""
+    span = replace(SPAN, cores=10.0, used=5.0, gpu=0.1, mean_gpu=0.1, has_gpu=True)
+    assert split_time(span)["saturated"] > 0.2
+    assert split_time(replace(span, gpu_others=0.8))["saturated"] == 0.0
+
+
 def test_threads_that_take_turns_do_not_lack_cpus() -> None:
     """Python's lock lets one run at a time, however many are runnable for a moment."""
     turns = replace(SPAN, used=0.95, run_delay=0.4, takes_turns=1.0)

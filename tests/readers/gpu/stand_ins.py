@@ -92,14 +92,12 @@ class FakeNvml:
     ) -> list[SimpleNamespace]:
         if handle not in self.computing:
             raise self.NVMLError("Not Supported")
-        found = [
+        if all(at <= last_seen_us for _, at, _ in self.computing[handle]):
+            raise self.NVMLError_NotFound("Not Found")
+        return [
             SimpleNamespace(pid=pid, timeStamp=at, smUtil=busy, memUtil=1)
             for pid, at, busy in self.computing[handle]
-            if at > last_seen_us or busy > 100
         ]
-        if not found:
-            raise self.NVMLError_NotFound("Not Found")
-        return found
 
 
 def record_processes(

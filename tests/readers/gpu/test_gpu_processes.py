@@ -93,7 +93,7 @@ def test_only_new_samples_count(nvml: FakeNvml, processes: GpuProcesses) -> None
     gpu.state()
     # The first sample is an old one; the others' figure is above 100%.
     nvml.computing["GPU-aaaa"] = [
-        (STRANGER, 5_000_000, 80), (STRANGER, 4_000_000, 4_000), (CHILD, 6_000_000, 50),
+        (STRANGER, 5_000_000, 80), (STRANGER, 6_000_000, 4_000), (CHILD, 6_000_000, 50),
         (STRANGER, 6_000_000, 50),
     ]  # fmt: skip
     assert gpu.state().busy_pct == pytest.approx(50.0)
@@ -151,7 +151,7 @@ def test_a_server_that_computes_for_others_is_not_divided(
 def test_pids_of_another_namespace_are_not_the_drivers(
     nvml: FakeNvml, tmp_path: Path, namespace: str | None
 ) -> None:
-    """In a container the driver's numbers are those of the host: nothing is divided."""
+    """In a container, others' processes are missing or have the host's PIDs: nothing is divided."""
     record_processes(tmp_path, NAMES, namespace=namespace or "?")
     if namespace is None:
         (tmp_path / "self" / "ns" / "pid").unlink()

@@ -14,8 +14,8 @@ _MPS_SERVER = "nvidia-cuda-mps-server"[:15]  # the kernel cuts names
 class GpuProcesses:
     """Tells whose the processes are that a driver names.
 
-    A driver numbers processes as the initial PID namespace does. In another one, a container for
-    example, its numbers are those of other processes.
+    In a PID namespace of its own, a container for example, a driver either leaves out the processes
+    of others (NVIDIA's open one) or numbers all as the host does: then nobody is told apart.
 
     Args:
         owns: Returns whether a living process is one of the job's; None where that is unknown.
