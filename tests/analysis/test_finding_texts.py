@@ -28,7 +28,8 @@ def test_every_kind_has_a_sentence_of_any_figures() -> None:
     empty = NodeDocument()
     totals = dict.fromkeys(KINDS, 0.5)
     facts = Facts(Usage({}), read_spans(empty), totals, MemoryTrend(mb_per_min=1.0))
-    assert set(SENTENCES) == set(KINDS) - {"input", "steps", "straggler", "too_short"}
+    kinds = {*KINDS, "contended_gpu"}
+    assert set(SENTENCES) == kinds - {"input", "steps", "straggler", "too_short"}
     for kind, describe in SENTENCES.items():
         evidence, do = describe(facts)
         assert "\n" not in evidence + do
@@ -209,3 +210,26 @@ def test_as_many_threads_are_told_as_the_job_had_on_average(used: float, said: s
     facts = Facts(usage, [span], {"oversubscribed": 0.3}, MemoryTrend())
     text, _ = SENTENCES["oversubscribed"](facts)
     assert text.startswith(f"The job had {said} to run on 2 CPUs")
+
+
+@pytest.mark.parametrize(
+    ("others", "evidence", "do"),
+    [
+        ({}, "The GPUs were 60% busy and", "more or faster GPUs would make it faster"),
+        ({"gpu_others_avg_utilization_pct": 19.0}, "The GPUs were 60% busy and", "more or faster"),
+        (
+            {"gpu_others_avg_utilization_pct": 38.0},
+            "The GPUs were 60% busy with the job and 38% with others and",
+            "a GPU of its own would make it faster",
+        ),
+    ],
+)
+def test_others_on_the_gpus_are_named_from_a_fifth_of_the_time_on(
+    others: dict[str, float], evidence: str, do: str
+) -> None:
+    """Beside others who keep the GPUs busy, faster GPUs are not what the job lacks."""
+    figures = {"gpu_avg_utilization_pct": 60.0, "job_cpu_avg_cores": 0.5, "cpu_limit_cores": 4.0}
+    document = NodeDocument(summary={**figures, "duration_sec": 60.0, **others})
+    found = next(f for f in findings_of(document) if f.kind == "gpu")
+    assert found.evidence.startswith(evidence)
+    assert found.do.startswith(do)

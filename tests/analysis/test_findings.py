@@ -91,6 +91,44 @@ def test_more_threads_than_cpus_are_oversubscribed_also_beside_others() -> None:
     assert "one CPU" not in found.do
 
 
+def test_others_who_keep_the_gpu_busy_are_the_verdict() -> None:
+    """9% for the job and 90% for others: it lacks a GPU of its own, not a faster one."""
+    shared = {"gpu_avg_utilization_pct": 9.0, "gpu_others_avg_utilization_pct": 90.0}
+    found = findings_of(_node(job_cpu_avg_cores=0.3, **shared))
+    assert (found[0].kind, found[0].bottleneck) == ("contended", "gpu")
+    assert found[0].evidence == "The GPUs were 9% busy with the job and 90% with others"
+    assert found[0].do == "others use them, ask for a GPU of its own"
+    assert "idle" not in [finding.kind for finding in found]
+    # Both CPUs busy: they hold it back, whatever others do on the GPU.
+    both = findings_of(_node(job_cpu_avg_cores=2.0, cpu_avg_utilization_pct=100.0, **shared))
+    assert both[0].kind == "saturated"
+    assert "GPUs were 9% busy with the job and 90% with others" in both[0].evidence
+
+
+def test_a_job_that_leaves_the_gpu_to_others_does_not_wait_for_it() -> None:
+    """Without work of its own on the GPU, the job needs none."""
+    found = findings_of(
+        _node(
+            job_cpu_avg_cores=0.3, gpu_avg_utilization_pct=0.0, gpu_others_avg_utilization_pct=90.0
+        )
+    )
+    assert {finding.kind for finding in found} == {"waiting", "idle", "serial"}
+    idle = next(finding for finding in found if finding.kind == "idle")
+    assert idle.sentence == (
+        "The GPUs were 0% busy with the job and 90% with others: feed them faster, or ask for none."
+    )
+
+
+def test_cpus_and_gpus_may_both_be_contended() -> None:
+    """Nodes whose CPUs others use and nodes whose GPU others use are named apart."""
+    cpus = _node(job_cpu_avg_cores=0.5, job_run_delay_pct=50.0, cpu_avg_utilization_pct=100.0)
+    gpu = _node(gpu_avg_utilization_pct=9.0, gpu_others_avg_utilization_pct=90.0)
+    found = findings_of(PerfDocument({0: cpus, 1: gpu}))
+    contended = {f.bottleneck: f.evidence for f in found if f.kind == "contended"}
+    assert contended["cpu"].endswith("(node 0)")
+    assert contended["gpu"].endswith("90% with others (node 1)")
+
+
 def test_every_kind_has_a_word_for_the_tag() -> None:
     """The tag keeps its eight words plus `waiting` and `input`."""
     assert set(BOTTLENECK_OF_KIND) == set(KINDS)
@@ -104,6 +142,7 @@ _FLOATS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 _COLUMNS = (
     "elapsed_sec", "job_cpu_sec", "cpu_busy_sec", "cpu_limit_cores", "io_stall_sec", "job_mem_mb",
     "job_run_delay_sec", "job_ran_sec", "job_read_calls", "job_threads", "gpu_utilization_pct",
+    "gpu_others_utilization_pct",
 )  # fmt: skip
 
 

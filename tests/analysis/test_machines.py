@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,53 @@ def test_the_cheapest_that_fits_is_chosen(
     choice = choose_machine(size, read_machines(_write(tmp_path, TABLE))).as_dict()
     assert choice["machine"] == name
     assert choice["price_per_hour"] == (None if price is None else pytest.approx(price))
+
+
+def test_the_memory_of_each_gpu_must_be_enough(tmp_path: Path) -> None:
+    """A cheaper machine whose GPU is too small is passed over; a machine without GPUs has none."""
+    table = (
+        "name,cpus,memory_gb,price,gpus,gpu_memory_gb\n"
+        "t4,4,28,0.5,1,16\na100,24,220,3.7,1,80 GB\ncpu,4,28,0.2,,\n"
+    )
+    machines = read_machines(_write(tmp_path, table))
+    assert [m.gpu_memory_mb for m in machines[:2]] == [16384.0, 81920.0]
+    choose = partial(choose_machine, machines=machines)
+    small = choose(RightSize(1, 1024, 1, 1, gpu_memory_mb=12_000))
+    assert small.reason.startswith(
+        "t4: the cheapest of 2 that have 1 CPU, 1 GiB, 1 GPU with 11.7 GiB to spare;"
+    )
+    assert choose(RightSize(1, 1024, 1, 1, gpu_memory_mb=20_000)).machine == machines[1]
+    assert choose(RightSize(1, 1024, 1, 1, gpu_memory_mb=90_000)).machine is None
+    assert choose(RightSize(1, 1024, 1, 0)).machine == machines[2]
+    unknown = choose(RightSize(1, 1024, 1, 1))
+    assert "though it is unknown how much GPU memory the job needs;" in unknown.reason
+
+
+def test_a_table_without_the_memory_of_gpus_is_not_filtered_by_it(tmp_path: Path) -> None:
+    """The choice says that the table does not know."""
+    machines = read_machines(_write(tmp_path, TABLE))
+    choice = choose_machine(RightSize(1, 1024, 1, 1, gpu_memory_mb=20_000), machines)
+    assert choice.machine is not None
+    assert choice.machine.name == "fast"
+    assert "though the table does not say how much memory its GPUs have;" in choice.reason
+    none = choose_machine(RightSize(1, 1024, 1, 0), machines)
+    assert "GPU" not in none.reason
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "memory_mb"),
+    [
+        ("VRAM (GB)", "80", 81920.0),
+        ("gpu_memory_mb", "16384", 16384.0),
+        ("GPU RAM", "40g", 40960.0),
+    ],
+)
+def test_the_memory_of_gpus_has_other_usual_names(
+    tmp_path: Path, column: str, cell: str, memory_mb: float
+) -> None:
+    """It has the units of the machine's memory."""
+    table = f"name,cpus,memory,price,gpus,{column}\na,4,28,1,1,{cell}\n"
+    assert read_machines(_write(tmp_path, table))[0].gpu_memory_mb == memory_mb
 
 
 def test_columns_may_have_other_usual_names_and_units(tmp_path: Path) -> None:
@@ -104,6 +152,7 @@ def test_a_price_is_that_of_an_hour(tmp_path: Path, cell: str, price: float) -> 
         ("name,cpus,memory,price\na,1,0,1\n", "memory is '0', but must be a number above zero"),
         ("name,cpus,memory,price\na,4 k,2,3\n", "line 2: cpus is '4 k'"),
         ("name,cpus,memory,price,gpus\na,4,2,3,-1\n", "line 2: gpus is '-1', but .* 0 or more"),
+        ("name,cpus,memory,price,vram\na,4,2,3,x\n", "line 2: vram is 'x', but .* the unit B"),
         ("name,cpus,memory_gb,price\n,1,2,3\n", "line 2: the machine has no name"),
         ("name,cpus,memory_gb,price\n", "names no machine"),
         ("", "no column"),

@@ -70,6 +70,14 @@ def test_gpus_that_worked_are_counted(
     assert (peak.gpus, peak.owned_gpus) == gpus
 
 
+def test_the_jobs_memory_on_the_fullest_gpu_is_a_peak(make_run: MakeRun) -> None:
+    """It stands beside the other peaks; older documents do not have it."""
+    (peak,) = read_peak_usage(make_run({"max_t_gpu_mem_mb": 20000.0, "job_max_mem_mb": 500.0}))
+    assert list(peak.used) == [0.0, 500.0, 0, 20000.0]
+    (older,) = read_peak_usage(make_run({}))
+    assert (sum(older.used), sum(older.owned)) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("facts", "tasks"),
     [({"world_size": 8}, 4), ({"world_size": 1}, 1), ({"world_size": float("inf")}, 1), ({}, 1)],

@@ -110,3 +110,23 @@ def test_phases_of_a_document_without_them_are_found_without_numpy(tmp_path: Pat
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["2", "False"]
+
+
+def test_a_neighbour_on_the_gpu_is_a_phase() -> None:
+    """Where another job's work on the GPU begins, so does a phase, and it says so."""
+    count = 41
+    reports: dict[str, list[float | None]] = {
+        "elapsed_sec": [float(i) for i in range(count)],
+        "job_cpu_sec": [0.3 * i for i in range(count)],
+        "gpu_utilization_pct": [20.0 for _ in range(count)],
+        "gpu_others_utilization_pct": [80.0 if i > 20 else 0.0 for i in range(count)],
+    }
+    summary = {"duration_sec": 40.0, "job_cpu_avg_cores": 0.3, "cpu_limit_cores": 2.0}
+    gpus = {"gpu_avg_utilization_pct": 20.0, "gpu_others_avg_utilization_pct": 40.0}
+    document = NodeDocument(
+        started=1e9, duration_sec=40.0, summary={**summary, **gpus}, reports=reports
+    )
+    found = find_phases(document)
+    assert [phase.start_s for phase in found] == pytest.approx([0.0, 20.0], abs=1.0)
+    assert found[1].kind == "contended_gpu"
+    assert "waiting for a GPU" in describe_phase(found[1])

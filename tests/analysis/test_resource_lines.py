@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,12 +47,25 @@ def test_kubernetes_lines_are_yaml() -> None:
     }
 
 
-@given(cpus=st.integers(1, 200), memory=st.integers(128, 2_000_000), gpus=st.integers(0, 10))
-def test_the_azure_machine_is_enough_and_none_smaller_is(cpus: int, memory: int, gpus: int) -> None:
+@given(
+    cpus=st.integers(1, 200),
+    memory=st.integers(128, 2_000_000),
+    gpus=st.integers(0, 10),
+    gpu_memory=st.none() | st.integers(1, 160_000),
+)
+def test_the_azure_machine_is_enough_and_none_smaller_is(
+    cpus: int, memory: int, gpus: int, gpu_memory: int | None
+) -> None:
     """The machine has what is asked for; where none has, the lines say so."""
-    parsed = yaml.safe_load(azureml_lines(_size(cpus, memory, gpus=gpus)))["resources"]
+    size = replace(_size(cpus, memory, gpus=gpus), gpu_memory_mb=gpu_memory)
+    parsed = yaml.safe_load(azureml_lines(size))["resources"]
     enough = [
-        m for m in AZURE_SIZES if m.cpus >= cpus and m.memory_mb * 0.9 >= memory and m.gpus >= gpus
+        m
+        for m in AZURE_SIZES
+        if m.cpus >= cpus
+        and m.memory_mb * 0.9 >= memory
+        and m.gpus >= gpus
+        and (not gpus or m.gpu_memory_mb >= (gpu_memory or 0))
     ]
     assert ("instance_type" in parsed) == bool(enough)
     if enough:
@@ -58,3 +73,13 @@ def test_the_azure_machine_is_enough_and_none_smaller_is(cpus: int, memory: int,
         assert chosen in enough
         assert (chosen.gpus, chosen.cpus) == min((m.gpus, m.cpus) for m in enough)
     assert parsed["instance_count"] == 2
+
+
+def test_each_machine_with_gpus_says_how_much_memory_they_have() -> None:
+    """Else a job would be sent to GPUs that cannot hold it."""
+    assert all(m.gpu_memory_mb > 0 for m in AZURE_SIZES if m.gpus)
+    line = azureml_lines(replace(_size(gpus=1), gpu_memory_mb=90_000))
+    assert "Standard_NC40ads_H100_v5  # 40 CPUs, 320 GiB, 1 GPU of 94 GiB" in line
+    # The smallest GPU that is enough, where several machines have as many.
+    eight = replace(_size(gpus=8), gpu_memory_mb=60_000)
+    assert "Standard_ND96isr_H100_v5" in azureml_lines(eight)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlflow_perf.analysis.resource_lines import (
+    azureml_lines,
     kubernetes_lines,
     slurm_lines,
 )
@@ -295,6 +296,20 @@ def test_gpus_that_did_nothing_are_left_out(make_run: MakeRun) -> None:
     assert "GPU: 1 of 2" in " ".join(size.evidence)
     assert "nvidia.com/gpu: 1" in kubernetes_lines(size)
     assert "--gpus-per-node=1" in slurm_lines(size)
+
+
+def test_the_gpu_has_the_memory_that_the_job_used(make_run: MakeRun) -> None:
+    """20 GB of an H200 are no job for a T4 of 16 GB."""
+    gpu = {"gpu0_avg_utilization_pct": 35.5, "gpu_avg_utilization_pct": 35.5}
+    size = right_size([make_run({**SERIAL, **gpu, "max_t_gpu_mem_mb": 20700.0})])
+    assert size.gpu_memory_mb == 22770
+    assert size.peak["gpu_memory_mb"] == 20700.0
+    assert size.as_dict()["gpu_memory_mb"] == 22770
+    assert "A100" in azureml_lines(size)
+    assert sum("20,700 MB" in sentence for sentence in size.evidence) == 1
+    older = right_size([make_run({**SERIAL, **gpu})])
+    assert older.gpu_memory_mb is None
+    assert "T4" in azureml_lines(older)
 
 
 def test_no_run_with_figures_is_an_error(make_run: MakeRun) -> None:

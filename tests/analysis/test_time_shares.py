@@ -42,15 +42,17 @@ def test_busy_cpus_are_shares_of_the_time(
 @given(
     used=st.floats(0, 4), delay=SHARE, cores=st.floats(0.1, 4), io=SHARE, throttled=SHARE,
     stolen=SHARE, disk=st.floats(0, 500), net=st.floats(0, 500), gpu=SHARE,
+    gpu_others=SHARE,
 )  # fmt: skip
 def test_the_shares_add_up_to_the_time(
     used: float, delay: float, cores: float, io: float, throttled: float, stolen: float,
-    disk: float, net: float, gpu: float,
+    disk: float, net: float, gpu: float, gpu_others: float,
 ) -> None:  # fmt: skip
     """Whatever the figures, no share is negative and together they are the whole."""
     span = replace(
         SPAN, used=used, run_delay=delay, cores=cores, io_stall=io, throttled=throttled,
         stolen=stolen, disk_mb_s=disk, net_mb_s=net, gpu=gpu, has_gpu=True, node_used=used,
+        mean_gpu=gpu, gpu_others=gpu_others,
     )  # fmt: skip
     shares = split_time(span)
     assert min(shares.values()) >= -1e-9
@@ -63,6 +65,24 @@ def test_what_a_starved_job_would_have_used_follows_from_its_waiting() -> None:
     assert starved.demand == pytest.approx(1.0)
     assert split_time(starved)["contended"] == pytest.approx(0.5)
     assert average_demand([starved, replace(SPAN, used=0.0)]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("used", [0.0, 1.0])
+def test_beside_others_on_its_gpu_a_job_waits_for_the_gpu(used: float) -> None:
+    """It sleeps or spins on one CPU; where the GPU is free or not the job's, it does not wait."""
+    span = replace(SPAN, used=used, gpu=0.1, mean_gpu=0.1, gpu_others=0.9, has_gpu=True)
+    assert split_time(span)["contended_gpu"] == pytest.approx(0.81)
+    assert split_time(replace(span, gpu_others=0.3))["contended_gpu"] == 0.0
+    assert split_time(replace(span, gpu=0.0, mean_gpu=0.0))["contended_gpu"] == 0.0
+    # In a moment without work of the job's on the GPU, it may wait for it all the same.
+    assert split_time(replace(span, gpu=0.0))["contended_gpu"] == pytest.approx(0.9)
+
+
+def test_gpus_that_others_keep_busy_are_not_held_back_by_cpus() -> None:
+    """Half of the CPUs busy may hold idle GPUs back, not those that others use."""
+    span = replace(SPAN, cores=10.0, used=5.0, gpu=0.1, mean_gpu=0.1, has_gpu=True)
+    assert split_time(span)["saturated"] > 0.2
+    assert split_time(replace(span, gpu_others=0.8))["saturated"] == 0.0
 
 
 def test_threads_that_take_turns_do_not_lack_cpus() -> None:

@@ -14,9 +14,11 @@ Call = Callable[..., Result]
 def test_the_json_is_the_contract(log_run: Callable[..., str], cli_json: Any) -> None:
     """Cores, memory, nodes, GPUs and evidence; never below the peak of 1,537 MB."""
     data = cli_json("advise", log_run({}))
-    keys = {"cpus", "memory_mb", "nodes", "gpus", "evidence", "p_fit", "runs", "method"}
+    keys = {"cpus", "memory_mb", "nodes", "gpus", "gpu_memory_mb"}
+    keys |= {"evidence", "p_fit", "runs", "method"}
     assert set(data) == keys
     assert (data["cpus"], data["memory_mb"], data["nodes"], data["gpus"]) == (3, 2240, 1, 0)
+    assert data["gpu_memory_mb"] is None
     assert (data["p_fit"], data["runs"]) == (0.9625, 1)
     assert "little evidence" in data["method"]
     assert any("1,537" in sentence for sentence in data["evidence"])
@@ -30,6 +32,17 @@ def test_lines_can_be_pasted(write_document: Any, cli: Call) -> None:
         assert line in output
     alone = cli("advise", path, "--for", "slurm").output
     assert all(line.startswith("#SBATCH --") for line in alone.splitlines())
+
+
+def test_the_memory_of_each_gpu_is_a_row_of_its_own(write_document: Any, cli: Call) -> None:
+    """What the job held at most, and what to ask for; without a GPU there is no such row."""
+    assert "GPU memory" not in cli("advise", write_document({})).output
+    gpu = {"gpu0_avg_utilization_pct": 35.5, "max_t_gpu_mem_mb": 20700.0}
+    row = next(
+        line for line in cli("advise", write_document(gpu)).output.splitlines()
+        if line.startswith("GPU memory")
+    )  # fmt: skip
+    assert row.split()[3:] == ["–", "20,700", "22,770"]
 
 
 def test_a_component_is_advised_on_from_its_history(

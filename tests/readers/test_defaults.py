@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,6 +39,24 @@ def test_default_readers_give_the_columns_of_the_contract() -> None:
     }  # fmt: skip
     # Two reads within one clock tick of the kernel give no utilisation.
     assert promised - {n for n in promised if n.startswith("cpu_pct")} <= report.keys()
+
+
+def test_the_readers_of_gpus_ask_the_tree_whose_a_process_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """This process is the job's, the first process of the machine is not."""
+    found: list[Callable[[int], bool | None]] = []
+
+    def note(root_pid: int | None, owns: Callable[[int], bool | None]) -> tuple[()]:
+        found.append(owns)
+        return ()
+
+    monkeypatch.setattr("mlflow_perf.readers.defaults._gpu_factories", note)
+    opened = default_readers()
+    (owns,) = found
+    assert (owns(os.getpid()), owns(1)) == (True, False)
+    for reader in opened:
+        reader.close()
 
 
 def test_an_added_reader_is_made_once_for_each_block(monkeypatch: pytest.MonkeyPatch) -> None:

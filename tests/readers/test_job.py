@@ -29,6 +29,17 @@ def test_a_machine_that_shows_nothing(tmp_path: Path) -> None:
             make()
 
 
+def test_whose_a_process_is_follows_from_the_reader_of_the_tree(tmp_path: Path) -> None:
+    """Descendants of the root are the job's; without a reader of them nobody knows."""
+    for pid, parent in {1: 0, 10: 1, 11: 10, 99: 1}.items():
+        trees.record(tmp_path, pid, parent)
+    job = JobSources(10, proc=tmp_path, root=tmp_path, environ={}, cpus=frozenset({0}))
+    assert job.owns(11) is None
+    reader = job.processes()
+    assert (job.owns(11), job.owns(99)) == (True, False)
+    reader.close()
+
+
 def test_under_a_quota_utilisation_is_of_the_quota(tmp_path: Path) -> None:
     """1.5 CPUs of quota, 0.75 used: 50%, whatever the host's other tenants do."""
     proc = trees.docker_v2(tmp_path)

@@ -30,6 +30,14 @@ def test_had_used_and_advised_stand_beside_lines_to_paste() -> None:
     assert view.evidence
 
 
+def test_the_memory_of_a_gpu_has_a_row_where_the_job_used_one() -> None:
+    """What it held at most of one GPU, and what each must have."""
+    gpu = {"gpu0_avg_utilization_pct": 35.0, "max_t_gpu_mem_mb": 20480.0}
+    view = build_asked_view({0: NodeDocument({"index": 0}, summary={**FIGURES, **gpu})}, None)
+    assert view is not None
+    assert view.rows[-1] == ("Memory per GPU", "–", "20 GB", "22 GB")
+
+
 def test_a_failed_run_is_no_sample_of_the_next_one() -> None:
     """As `advise` says of it: its peak is a lower bound, and no chance is told."""
     node = NodeDocument({"index": 0}, summary=FIGURES, status="FAILED")

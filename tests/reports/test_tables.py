@@ -65,6 +65,7 @@ def test_the_gpus_of_all_nodes_are_weighted_by_their_hours() -> None:
             summary={
                 "duration_sec": 3600.0,
                 "gpu_avg_utilization_pct": busy,
+                "gpu_others_avg_utilization_pct": 100.0 - busy,
                 "node_gpu_hours": hours,
                 "node_unused_gpu_hours": hours * (1 - busy / 100.0),
             },
@@ -75,6 +76,8 @@ def test_the_gpus_of_all_nodes_are_weighted_by_their_hours() -> None:
     tiles = {tile.label: tile.value for tile in build_run_page(document).tiles}
     assert document.run_summary["run_gpu_avg_utilization_pct"] == pytest.approx(80.0)
     assert tiles["GPU busy"] == "80%"
+    details = {tile.label: tile.detail for tile in build_run_page(document).tiles}
+    assert details["GPU busy"] == "others 100%"
 
 
 def test_the_verdict_is_that_of_most_nodes() -> None:

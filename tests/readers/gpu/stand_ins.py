@@ -1,12 +1,13 @@
 """Recorded stand-ins of GPUs and of their libraries.
 
-No GPU was at hand: the stand-in answers as the library's documentation says.
+They answer as an H200 did, and where it was not asked as the library's documentation says.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 from mlflow_perf.model.summary import summarise
@@ -23,8 +24,14 @@ class FakeNvml:
     class NVMLError(Exception):
         """What the library raises."""
 
+    class NVMLError_NotFound(NVMLError):  # noqa: N801, N818 - the library's name
+        """What it raises where no process computed."""
+
     def __init__(self) -> None:
         self.busy = {"GPU-aaaa": 80, "GPU-bbbb": 40}
+        self.users: dict[str, Mapping[int, int | None]] = {}
+        self.drawing: dict[str, Mapping[int, int | None]] = {}
+        self.computing: dict[str, Sequence[tuple[int, int, int]]] = {}
         self.energy_mj = {"GPU-aaaa": 1_000_000, "GPU-bbbb": 5_000_000}
         self.initialised = 0
 
@@ -65,6 +72,44 @@ class FakeNvml:
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
         return self.energy_mj[handle]
+
+    def nvmlDeviceGetComputeRunningProcesses(  # noqa: N802
+        self, handle: str
+    ) -> list[SimpleNamespace]:
+        if handle not in self.users:
+            raise self.NVMLError("Not Supported")
+        users = self.users[handle].items()
+        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in users]
+
+    def nvmlDeviceGetGraphicsRunningProcesses(  # noqa: N802
+        self, handle: str
+    ) -> list[SimpleNamespace]:
+        users = self.drawing.get(handle, {}).items()
+        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in users]
+
+    def nvmlDeviceGetProcessUtilization(  # noqa: N802
+        self, handle: str, last_seen_us: int
+    ) -> list[SimpleNamespace]:
+        if handle not in self.computing:
+            raise self.NVMLError("Not Supported")
+        if all(at <= last_seen_us for _, at, _ in self.computing[handle]):
+            raise self.NVMLError_NotFound("Not Found")
+        return [
+            SimpleNamespace(pid=pid, timeStamp=at, smUtil=busy, memUtil=1)
+            for pid, at, busy in self.computing[handle]
+        ]
+
+
+def record_processes(
+    proc: Path, names: Mapping[int, str], *, namespace: str = "pid:[4026531836]"
+) -> Path:
+    """Record a procfs with processes, by their names, and return it."""
+    (proc / "self" / "ns").mkdir(parents=True)
+    (proc / "self" / "ns" / "pid").symlink_to(namespace)
+    for pid, name in names.items():
+        (proc / str(pid)).mkdir()
+        (proc / str(pid) / "comm").write_text(f"{name[:15]}\n")
+    return proc
 
 
 class Named:

@@ -43,6 +43,7 @@ def test_utilisation_memory_hours_and_energy_of_each_gpu_and_all() -> None:
     assert metrics["gpu0_avg_utilization_pct"] == pytest.approx(80.0)
     assert metrics["gpu1_avg_utilization_pct"] == pytest.approx(40.0)
     assert metrics["max_t_gpu_mem_percent"] == metrics["gpu1_max_t_mem_percent"] == 25.0
+    assert metrics["max_t_gpu_mem_mb"] == 1024.0
     assert metrics["gpu0_energy_wh"] == pytest.approx(200.0)
     assert metrics["gpu_energy_wh"] == metrics["node_energy_wh"] == pytest.approx(400.0)
     assert not [key for key in metrics if find_metric(key) is None]

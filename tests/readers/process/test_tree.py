@@ -62,6 +62,17 @@ def test_a_sample_after_a_late_one_has_its_own_cores(proc: Path) -> None:
     reader.close()
 
 
+def test_a_tree_owns_its_processes_as_of_the_newest_reading(proc: Path) -> None:
+    """The root and its descendants, orphaned or not, are the tree's; ended ones are not."""
+    reader = reader_of(proc)
+    assert [reader.owns(pid) for pid in (1, 10, 11, 99)] == [False, True, True, False]
+    record(proc, 12, 11)
+    end(proc, 11)
+    read(reader)
+    assert [reader.owns(pid) for pid in (10, 11, 12)] == [True, False, True]
+    reader.close()
+
+
 def test_usage_before_the_start_does_not_count(proc: Path) -> None:
     """CPU time and bytes count from the reader's start; other processes never count."""
     reader = reader_of(proc)

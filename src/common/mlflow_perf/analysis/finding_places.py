@@ -15,7 +15,7 @@ from mlflow_perf.model.profile import Profile, list_functions
 
 _LEAST_SHARE = 0.05
 _COMPUTES = ("serial", "saturated", "contended", "oversubscribed", "balanced")
-_IN_CODE = (*_COMPUTES, "waiting", "disk", "network", "idle", "gpu", "input")
+_IN_CODE = (*_COMPUTES, "contended_gpu", "waiting", "disk", "network", "idle", "gpu", "input")
 
 
 @dataclass(frozen=True)

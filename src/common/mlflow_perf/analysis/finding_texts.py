@@ -53,6 +53,14 @@ class Facts:
         return f"{everyone:.0f}% busy{own_part}"
 
     @property
+    def gpus(self) -> str:
+        """How busy the GPUs were, and with whom where others had a part of it."""
+        own, others = self.usage["gpu_avg_utilization_pct"], self.usage.gpu_others_pct
+        return f"{own:.0f}% busy" + (
+            f" with the job and {others:.0f}% with others" if others else ""
+        )
+
+    @property
     def allowed(self) -> str:
         """How many of the CPUs the affinity of the job's own processes allows; empty if all."""
         usage = self.usage
@@ -101,7 +109,7 @@ def describe_saturated(facts: Facts) -> tuple[str, str]:
     if facts.allowed:
         text = f"The job kept the CPUs busy that its own affinity allows ({facts.used})"
     if "gpu_avg_utilization_pct" in usage:
-        text += f" while the GPUs were {usage['gpu_avg_utilization_pct']:.0f}% busy"
+        text += f" while the GPUs were {facts.gpus}"
     more = "more cores may" if facts.wanted_cpus > 1 or usage.cores <= 1 else "more cores cannot"
     return text, f"less work per item would make it faster, {more}"
 
@@ -219,16 +227,22 @@ def describe_memory_growth(facts: Facts) -> tuple[str, str]:
 
 
 def describe_gpu(facts: Facts) -> tuple[str, str]:
-    busy = facts.usage["gpu_avg_utilization_pct"]
-    text = f"The GPUs were {busy:.0f}% busy and the CPUs {facts.busy}"
+    text = f"The GPUs were {facts.gpus} and the CPUs {facts.busy}"
+    if facts.usage.gpu_others_pct:
+        return text, "a GPU of its own would make it faster"
     return text, "more or faster GPUs would make it faster"
+
+
+def describe_contended_gpu(facts: Facts) -> tuple[str, str]:
+    own, others = (facts.usage[f"gpu_{whose}avg_utilization_pct"] for whose in ("", "others_"))
+    text = f"The GPUs were {own:.0f}% busy with the job and {others:.0f}% with others"
+    return text, "others use them, ask for a GPU of its own"
 
 
 def describe_idle(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
     if "gpu_avg_utilization_pct" in usage:
-        text = f"The GPUs were {usage['gpu_avg_utilization_pct']:.0f}% busy"
-        return text, "feed them faster, or ask for none"
+        return f"The GPUs were {facts.gpus}", "feed them faster, or ask for none"
     text = f"The node's CPUs were {usage.busy_pct:.0f}% busy ({facts.used})"
     return text, "ask for less, or find out what it waits for"
 
@@ -239,7 +253,7 @@ def describe_balanced(facts: Facts) -> tuple[str, str]:
     if usage.knows_own_memory or "max_t_mem_percent" in usage:
         parts.append(f"memory peak {usage.mem_pct:.0f}%")
     if "gpu_avg_utilization_pct" in usage:
-        parts.append(f"GPUs {usage['gpu_avg_utilization_pct']:.0f}% busy")
+        parts.append(f"GPUs {facts.gpus}")
     if "io_stall_pct" in usage:
         parts.append(f"the node's disks waited for {usage['io_stall_pct']:.0f}%")
     return f"No single resource held the job back ({', '.join(parts)})", ""
@@ -249,6 +263,7 @@ SENTENCES: Mapping[str, Callable[[Facts], tuple[str, str]]] = {
     "serial": describe_serial,
     "saturated": describe_saturated,
     "contended": describe_contended,
+    "contended_gpu": describe_contended_gpu,
     "oversubscribed": describe_oversubscribed,
     "waiting": describe_waiting,
     "disk": describe_disk,

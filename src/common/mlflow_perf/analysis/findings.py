@@ -47,7 +47,8 @@ BOTTLENECK_OF_KIND: Mapping[str, str] = {
     "balanced": "balanced",
 }
 """Kind of finding → the word of the tag `mlflow_perf.bottleneck`; a quota's word is `throttled`,
-and that of `steps` is the word of how the job spent its time, which its evidence names."""
+that of others on the job's GPUs is `gpu`, and that of `steps` is the word of how the job spent its
+time, which its evidence names."""
 
 KINDS = tuple(BOTTLENECK_OF_KIND)
 _OF_STEPS = ("input", "straggler", "steps")
@@ -66,6 +67,7 @@ _WORD_OF_CAUSE = {**BOTTLENECK_OF_KIND, "garbage": "cpu", "page_faults": "memory
 
 _WEIGHTS = {
     "contended": 1.3,
+    "contended_gpu": 1.3,
     "gpu": 1.2,
     "saturated": 0.8,
     "serial": 0.75,
@@ -216,12 +218,14 @@ def merge_findings(
     """
     if len(nodes) == 1:
         return list(next(iter(nodes.values())))
-    by_kind: dict[str, list[tuple[int, Finding]]] = {}
+    by_kind: dict[tuple[str, bool], list[tuple[int, Finding]]] = {}
     for index, found in nodes.items():
         for finding in found:
             if finding.kind in _OF_STEPS:
                 continue
-            by_kind.setdefault(finding.kind, []).append((index, finding))
+            # CPUs and GPUs may both be contended on one node.
+            which_kind = finding.kind, finding.bottleneck == "gpu"
+            by_kind.setdefault(which_kind, []).append((index, finding))
     merged = []
     for same in by_kind.values():
         worst = max((finding for _, finding in same), key=lambda f: f.share)
@@ -315,7 +319,9 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
         # What the job waited for is known only where its own figures are.
         totals["idle"] = totals.pop("waiting")
     elif usage["gpu_avg_utilization_pct"] < 25 and spans[0].has_gpu:
-        totals["idle"] = 1.0 - spans[0].gpu
+        # One that waits for its GPU does not leave it idle.
+        is_kept = ramp(totals["contended_gpu"], _LEAST_SHARE, 0.5)
+        totals["idle"] = max(0.0, 1.0 - spans[0].mean_gpu) * (1.0 - is_kept)
     near_limit = ramp(usage.mem_pct, 88, 96) * (1.0 if usage.knows_own_memory else 0.6)
     killed = 2.0 if usage["oom_kills"] >= 1 else 0.0
     totals["memory"] = max(totals.get("memory", 0.0), near_limit, killed)
@@ -329,6 +335,7 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
         evidence, do = SENTENCES[kind](facts)
         at_quota = usage["cpu_throttled_pct"] >= 5 or usage.own_quota > 0
         is_quota = kind == "contended" and at_quota
+        word = "gpu" if kind == "contended_gpu" else BOTTLENECK_OF_KIND[kind]
         part = find_part(kind, spans, shares)
         if part is not None:
             # The other figures are of the whole run.
@@ -336,14 +343,14 @@ def _find_in_node(document: NodeDocument) -> list[Finding]:
             evidence += f", mostly from {part.name} ({used} used)"
         place = find_function(kind, document, part.bounds if part else None)
         finding = Finding(
-            kind,
+            kind.removesuffix("_gpu"),
             "low",
             share,
             evidence,
             do,
             phase=part.name if part else None,
             function=place.function,
-            bottleneck="throttled" if is_quota else BOTTLENECK_OF_KIND[kind],
+            bottleneck="throttled" if is_quota else word,
             caller=place.caller,
         )
         found.append(finding)

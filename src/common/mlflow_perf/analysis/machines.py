@@ -31,9 +31,15 @@ _NAMES = {
         "price_usd", "hourly", "cost",
     ),
     "gpus": ("gpus", "gpu"),
+    "gpu_memory": (
+        "gpu_memory_gb", "gpu_memory_gib", "gpu_memory_mb", "gpu_memory_mib", "gpu_ram_gb",
+        "gpu_ram_gib", "gpu_ram_mb", "gpu_mem_gb", "gpu_mem_gib", "gpu_mem_mb", "gpu_memory",
+        "gpu_ram", "vram_gb", "vram_gib", "vram_mb", "vram",
+    ),
 }  # fmt: skip
 """What a column may be called, the name to recommend first."""
 
+_OPTIONAL = ("gpus", "gpu_memory")
 _FOR_PEOPLE = {"name": "name", "cpus": "number of CPUs", "memory": "memory", "price": "price"}
 _NUMBER = r"(?P<number>-?[\d.]+(?:e[+-]?\d+)?)"
 _CURRENCY = (
@@ -52,6 +58,10 @@ _CELLS = {
         "the price of an hour, a number of 0 or more with or without its currency",
     ),
     "gpus": (rf"{_NUMBER}\s*(?:gpus?)?", "a number of 0 or more"),
+    "gpu_memory": (
+        rf"{_NUMBER}\s*(?P<unit>[kmgt](?:i?b)?|b)?",
+        "a number of 0 or more, alone or with the unit B, KB, MB, GB or TB",
+    ),
 }
 """What each column's cells are, as a pattern and in words."""
 
@@ -68,6 +78,7 @@ class Machine:
         memory_mb: Memory, in MB of 2^20 bytes.
         gpus: GPUs.
         price: Price of an hour, in the table's own currency; NaN if unknown.
+        gpu_memory_mb: Memory of each GPU, in the same MB; NaN if unknown.
     """
 
     name: str
@@ -75,12 +86,14 @@ class Machine:
     memory_mb: float
     gpus: float = 0.0
     price: float = math.nan
+    gpu_memory_mb: float = math.nan
 
     def holds(self, size: RightSize) -> bool:
-        """Return whether a node of the right size fits beside the system."""
+        """Return whether a node of the right size fits beside the system, as far as is known."""
         needs_mb = (size.memory_mb or 0) / USABLE
         enough = self.cpus >= (size.cpus or 1) and self.gpus >= size.gpus
-        return enough and self.memory_mb >= needs_mb
+        is_too_small = size.gpus > 0 and self.gpu_memory_mb < (size.gpu_memory_mb or 0)
+        return enough and self.memory_mb >= needs_mb and not is_too_small
 
 
 @dataclass(frozen=True)
@@ -109,7 +122,7 @@ def read_machines(path: Path) -> list[Machine]:
     """Return the machines of a CSV file with a column each for name, CPUs, memory and price.
 
     Memory is in GiB, unless the column's name says MB or the value has a unit: MB is MiB, and so
-    on. A price is that of an hour. A column of GPUs may be there.
+    on. A price is that of an hour. Columns of GPUs and of the memory of each may be there.
 
     Raises:
         SettingError: The file cannot be read, a column is missing, or a value is out of range or
@@ -147,6 +160,8 @@ def choose_machine(size: RightSize, machines: Sequence[Machine]) -> MachineChoic
     """
     enough = [machine for machine in machines if machine.holds(size)]
     gpus = f", {format_count(size.gpus, 'GPU')}" if size.gpus else ""
+    needs_gib = (size.gpu_memory_mb or 0) / _GIB if size.gpus else 0.0
+    gpus += f" with {needs_gib:.3g} GiB" if needs_gib else ""
     wanted = f"{format_count(size.cpus or 1, 'CPU')}, {(size.memory_mb or 0) / _GIB:.3g} GiB{gpus}"
     if not enough:
         reason = f"None of {format_count(len(machines), 'machine')} has {wanted} to spare."
@@ -154,6 +169,10 @@ def choose_machine(size: RightSize, machines: Sequence[Machine]) -> MachineChoic
     best = min(enough, key=lambda m: (m.price, m.gpus, m.memory_mb, m.cpus, m.name))
     price = best.price * size.nodes
     reason = f"{best.name}: the cheapest of {len(enough)} that have {wanted} to spare"
+    if needs_gib and math.isnan(best.gpu_memory_mb):
+        reason += ", though the table does not say how much memory its GPUs have"
+    elif size.gpus and not needs_gib:
+        reason += ", though it is unknown how much GPU memory the job needs"
     reason += f"; {size.nodes} × {best.price:g} an hour"
     if size.minutes is not None and (peaks := [run.duration_sec for run in size.seen]):
         reason += f", {price * max(peaks) / 3600:.3g} for the longest run"
@@ -161,7 +180,7 @@ def choose_machine(size: RightSize, machines: Sequence[Machine]) -> MachineChoic
 
 
 def _find_columns(header: Sequence[str], path: Path) -> dict[str, str]:
-    """Return the table's own name of each column that is needed, and of the GPUs' if it is there.
+    """Return the table's own name of each column that is needed, and of the GPUs' if there are any.
 
     Raises:
         SettingError: When one is missing.
@@ -172,7 +191,7 @@ def _find_columns(header: Sequence[str], path: Path) -> dict[str, str]:
         known = next((plain[name] for name in names if name in plain), None)
         if known is not None:
             found[key] = known
-        elif key != "gpus":
+        elif key not in _OPTIONAL:
             has = ", ".join(name for name in header if name) or "none"
             raise SettingError(
                 f"{path} has no column with the {_FOR_PEOPLE[key]} of a machine: "
@@ -182,22 +201,22 @@ def _find_columns(header: Sequence[str], path: Path) -> dict[str, str]:
 
 
 def _read_machine(row: Mapping[str, str | None], columns: Mapping[str, str], where: str) -> Machine:
-    numbers = {}
-    for key in ("cpus", "memory", "price", "gpus"):
+    numbers = {"gpus": 0.0, "gpu_memory": math.nan}
+    for key in ("cpus", "memory", "price", *_OPTIONAL):
         name = columns.get(key)
-        text = (row.get(name) or "").strip() if name is not None else "0"
-        if key == "gpus" and not text:
-            text = "0"
+        text = "" if name is None else (row.get(name) or "").strip()
+        if key in _OPTIONAL and not text:
+            continue
         pattern, wanted = _CELLS[key]
         match = re.fullmatch(pattern, text, re.IGNORECASE)
         try:
             value = float(match["number"]) if match else math.nan
         except ValueError:  # 1.2.3, or a point alone
             value = math.nan
-        least = 0.0 if key in ("gpus", "price") else 1e-9
+        least = 0.0 if key in ("price", *_OPTIONAL) else 1e-9
         if not (math.isfinite(value) and value >= least):
             raise SettingError(f"{where}: {name} is {text!r}, but must be {wanted}.")
-        if key == "memory":
+        if key.endswith("memory"):
             in_mb = (name or "").lower().rstrip(" )]").endswith(("mb", "mib"))
             unit = (match and match["unit"]) or ("m" if in_mb else "g")
             value *= _UNITS_MB[unit[0].lower()]
@@ -205,4 +224,5 @@ def _read_machine(row: Mapping[str, str | None], columns: Mapping[str, str], whe
     title = (row.get(columns["name"]) or "").strip()
     if not title:
         raise SettingError(f"{where}: the machine has no name.")
-    return Machine(title, numbers["cpus"], numbers["memory"], numbers["gpus"], numbers["price"])
+    order = ("cpus", "memory", "gpus", "price", "gpu_memory")
+    return Machine(title, *(numbers[key] for key in order))

@@ -29,6 +29,7 @@ class PeakUsage:
             against the same limit; None if unknown.
         job_memory_mb: Peak memory of the job alone; 0.0 if unknown.
         gpus: GPUs that did any work.
+        gpu_memory_mb: Peak memory of the job on the fullest GPU; 0.0 if unknown.
         owned_cores: CPUs that the job could use; 0.0 if unknown.
         owned_memory_mb: Memory that the job could use; 0.0 if unknown.
         owned_gpus: GPUs that the job could use.
@@ -44,6 +45,7 @@ class PeakUsage:
     memory_mb: float | None
     job_memory_mb: float
     gpus: int
+    gpu_memory_mb: float
     owned_cores: float
     owned_memory_mb: float
     owned_gpus: int
@@ -52,6 +54,17 @@ class PeakUsage:
     job_cores: bool
     wanted_cores: float
     demand_cores: float
+
+    @property
+    def owned(self) -> tuple[float, ...]:
+        """CPUs, memory, GPUs that the job could use; of the GPUs' memory it is unknown."""
+        return self.owned_cores, self.owned_memory_mb, self.owned_gpus, 0.0
+
+    @property
+    def used(self) -> tuple[float, ...]:
+        """The same at its peaks, with the memory of the fullest GPU."""
+        memory_mb = self.job_memory_mb or self.memory_mb or 0.0
+        return self.cores or 0.0, memory_mb, self.gpus, self.gpu_memory_mb
 
     @property
     def is_serial(self) -> bool:
@@ -134,6 +147,7 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
             memory_mb=memory_mb or of_cgroup or of_node or None,
             job_memory_mb=job_mb,
             gpus=used_gpus,
+            gpu_memory_mb=usage["max_t_gpu_mem_mb"],
             owned_cores=usage.cores,
             owned_memory_mb=usage.mem_limit_mb or total_mb,
             owned_gpus=owned_gpus,

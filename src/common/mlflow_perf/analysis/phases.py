@@ -33,6 +33,7 @@ _LABELS: Mapping[str, str] = {
     "serial": "one CPU busy",
     "saturated": "all CPUs busy",
     "contended": "waiting for a CPU",
+    "contended_gpu": "waiting for a GPU",
     "oversubscribed": "too many threads",
     "waiting": "waiting",
     "disk": "waiting for a disk",
@@ -55,7 +56,7 @@ class Phase:
         name: The operation that it is; else its function, else what it did.
         start_s: Begin, in seconds from the run's start.
         end_s: End.
-        kind: What held it back: a kind of `analysis.findings`.
+        kind: What held it back: a kind of `analysis.findings`, or `contended_gpu`.
         cpu_cores: CPUs that the job kept busy on average; None if unknown.
         mem_mb: The job's largest memory in it; None if unknown.
         function: Where its time went; None without a profile.
@@ -241,9 +242,10 @@ def _read_curves(document: NodeDocument, times: Sequence[float]) -> Iterator[lis
         moved = _read_column(document, *names)
         if moved is not None:
             yield [math.log2(1.0 + rate / scale_mb_s) / 1.5 for rate in calculate_rates(moved)]
-    gpu = _read_column(document, "gpu_utilization_pct")
-    if gpu is not None:
-        yield [value / 15.0 for value in gpu[1:]]
+    for name in ("gpu_utilization_pct", "gpu_others_utilization_pct"):
+        gpu = _read_column(document, name)
+        if gpu is not None:
+            yield [value / 15.0 for value in gpu[1:]]
 
 
 def _list_operations(

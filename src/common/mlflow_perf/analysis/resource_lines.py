@@ -31,14 +31,17 @@ AZURE_SIZES: tuple[Machine, ...] = (
     Machine("Standard_F64s_v2", 64, 128 * _GIB),
     Machine("Standard_D64s_v3", 64, 256 * _GIB),
     Machine("Standard_E64s_v3", 64, 432 * _GIB),
-    Machine("Standard_NC4as_T4_v3", 4, 28 * _GIB, 1),
-    Machine("Standard_NC8as_T4_v3", 8, 56 * _GIB, 1),
-    Machine("Standard_NC16as_T4_v3", 16, 110 * _GIB, 1),
-    Machine("Standard_NC24ads_A100_v4", 24, 220 * _GIB, 1),
-    Machine("Standard_NC48ads_A100_v4", 48, 440 * _GIB, 2),
-    Machine("Standard_NC64as_T4_v3", 64, 440 * _GIB, 4),
-    Machine("Standard_NC96ads_A100_v4", 96, 880 * _GIB, 4),
-    Machine("Standard_ND96asr_v4", 96, 900 * _GIB, 8),
+    Machine("Standard_NC4as_T4_v3", 4, 28 * _GIB, 1, gpu_memory_mb=16 * _GIB),
+    Machine("Standard_NC8as_T4_v3", 8, 56 * _GIB, 1, gpu_memory_mb=16 * _GIB),
+    Machine("Standard_NC16as_T4_v3", 16, 110 * _GIB, 1, gpu_memory_mb=16 * _GIB),
+    Machine("Standard_NC24ads_A100_v4", 24, 220 * _GIB, 1, gpu_memory_mb=80 * _GIB),
+    Machine("Standard_NC40ads_H100_v5", 40, 320 * _GIB, 1, gpu_memory_mb=94 * _GIB),
+    Machine("Standard_NC48ads_A100_v4", 48, 440 * _GIB, 2, gpu_memory_mb=80 * _GIB),
+    Machine("Standard_NC64as_T4_v3", 64, 440 * _GIB, 4, gpu_memory_mb=16 * _GIB),
+    Machine("Standard_NC96ads_A100_v4", 96, 880 * _GIB, 4, gpu_memory_mb=80 * _GIB),
+    Machine("Standard_ND96asr_v4", 96, 900 * _GIB, 8, gpu_memory_mb=40 * _GIB),
+    Machine("Standard_ND96isr_H100_v5", 96, 1900 * _GIB, 8, gpu_memory_mb=80 * _GIB),
+    Machine("Standard_ND96isr_H200_v5", 96, 1850 * _GIB, 8, gpu_memory_mb=141 * _GIB),
 )
 # fmt: on
 
@@ -80,7 +83,9 @@ def kubernetes_lines(size: RightSize) -> str:
 
 def find_azure_size(size: RightSize) -> Machine | None:
     """Return the smallest common machine of Azure that is enough; None if none is."""
-    ordered = sorted(AZURE_SIZES, key=lambda m: (m.gpus, m.cpus, m.memory_mb))
+    ordered = sorted(
+        AZURE_SIZES, key=lambda m: (m.gpus, m.cpus, m.gpus and m.gpu_memory_mb, m.memory_mb)
+    )
     return next((m for m in ordered if m.holds(size)), None)
 
 
@@ -91,7 +96,8 @@ def azureml_lines(size: RightSize) -> str:
     if machine is None:
         lines.append("  # no common machine is large enough: choose one by hand")
     else:
-        gpus = f", {machine.gpus} GPU" if machine.gpus else ""
+        each = f" of {machine.gpu_memory_mb // _GIB:g} GiB"
+        gpus = f", {machine.gpus} GPU{each}" if machine.gpus else ""
         lines.append(
             f"  instance_type: {machine.name}"
             f"  # {machine.cpus:g} CPUs, {machine.memory_mb // _GIB:g} GiB{gpus}"

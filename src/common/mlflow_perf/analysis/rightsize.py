@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import accumulate, compress
 from typing import Any
 
+from mlflow_perf.analysis.gpu_advice import advise_gpus
 from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_memory, list_teachers
 from mlflow_perf.analysis.peak_usage import PeakUsage, explain_missing, read_peak_usage
 from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
@@ -48,7 +49,8 @@ class RightSize:
         tasks_per_node: Ranks per node, so that all nodes together run as many as before.
         minutes: A time limit, from the longest run; None if unknown.
         had: The largest that the runs had of `cpus`, `memory_mb`, `nodes`, `gpus`.
-        peak: The largest that they used, with the same keys; of memory, without mlflow-perf's.
+        peak: The largest that they used, with these keys and `gpu_memory_mb`; of memory, without
+            mlflow-perf's.
         p_fit: Estimated chance that the memory is enough for the next run; None with a head-room
             that was given, where a run that did not finish had most, and for a guess far beyond
             all runs.
@@ -57,6 +59,7 @@ class RightSize:
         predictor: Name of the input that predicts the memory; None if no input is used.
         seen: The runs, oldest first, as the memory was learned from them.
         is_lower_bound: Whether the runs may have needed more than was seen, as the evidence says.
+        gpu_memory_mb: Memory of each GPU, in MB of 2^20 bytes; None if unknown, or without a GPU.
     """
 
     cpus: int | None
@@ -74,10 +77,11 @@ class RightSize:
     predictor: str | None = None
     seen: tuple[SeenRun, ...] = ()
     is_lower_bound: bool = False
+    gpu_memory_mb: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the recommendation as plain data: the output of `advise --json`."""
-        keys = ["cpus", "memory_mb", "nodes", "gpus", "p_fit", "runs", "method"]
+        keys = ["cpus", "memory_mb", "nodes", "gpus", "gpu_memory_mb", "p_fit", "runs", "method"]
         if self.predictor is not None:
             keys.append("predictor")
         return {**{key: getattr(self, key) for key in keys}, "evidence": list(self.evidence)}
@@ -119,9 +123,9 @@ def right_size(
     cpus, cpu_evidence = _advise_cpus(peaks)
     memory = _advise_memory(peaks, headroom_pct, risk, inputs or {})
     taught, unfinished = memory.taught, memory.unfinished
-    bounds = peaks.explain_bounds()
+    gpu, bounds = advise_gpus(peaks.all), peaks.explain_bounds()
     evidence = [*peaks.explain_sources(len(runs)), *unfinished, *cpu_evidence, *memory.evidence]
-    evidence += [*peaks.explain_nodes(), *peaks.explain_gpus(), *bounds]
+    evidence += [*peaks.explain_nodes(), *gpu.evidence, *bounds]
     longest = max(peak.usage["duration_sec"] for peak in peaks.all)
     spare_pct = _TIME_HEADROOM_PCT if headroom_pct is None else headroom_pct
     minutes = _round_up(longest / 60.0 * (1 + spare_pct / 100.0), _TIME_STEP_MIN)
@@ -139,8 +143,9 @@ def right_size(
         predictor=None if taught is None else taught.predictor,
         seen=tuple(peaks.seen),
         is_lower_bound=bool(bounds or unfinished),
-        had=peaks.find_most(lambda p: (p.owned_cores, p.owned_memory_mb, p.owned_gpus)),
-        peak=peaks.find_most(lambda p: (p.cores or 0, p.job_memory_mb or p.memory_mb or 0, p.gpus)),
+        had=peaks.find_most(lambda peak: peak.owned),
+        peak=peaks.find_most(lambda peak: peak.used),
+        gpu_memory_mb=gpu.memory_mb,
     )
 
 
@@ -175,13 +180,11 @@ class _Peaks:
         values = sorted((figure(peak) or 0.0 for peak in run), reverse=True)
         return sum(values[: self.consolidated(run)])
 
-    def find_most(
-        self, read: Callable[[PeakUsage], tuple[float, float, float]]
-    ) -> dict[str, float]:
-        """Return the largest CPUs, memory and GPUs of a node, and the number of nodes."""
+    def find_most(self, read: Callable[[PeakUsage], tuple[float, ...]]) -> dict[str, float]:
+        """Return the largest CPUs, memory, GPUs, GPU memory of a node, and the number of nodes."""
         most = map(max, zip(*map(read, self.all), strict=True))
         return {
-            **dict(zip(("cpus", "memory_mb", "gpus"), most, strict=True)),
+            **dict(zip(("cpus", "memory_mb", "gpus", "gpu_memory_mb"), most, strict=True)),
             "nodes": max(map(len, self.runs)),
         }
 
@@ -271,16 +274,6 @@ class _Peaks:
         if self.nodes < had:
             reason = f"what {had} used at their peaks, side by side, fits on {self.nodes} of them"
         return [f"Nodes: {reason}."]
-
-    def explain_gpus(self) -> list[str]:
-        """Return sentences on the GPUs; nothing without any."""
-        owned = max(peak.owned_gpus for peak in self.all)
-        if not owned:
-            return []
-        worst = max(self.all, key=lambda peak: peak.gpus)
-        busy = max(peak.usage["gpu_avg_utilization_pct"] for peak in self.all)
-        did = f"GPU: {worst.gpus} of {owned} per node did any work"
-        return [f"{did}, {busy:.0f}% busy on average ({worst.where})."]
 
     def explain_bounds(self) -> list[str]:
         """Return why more may be needed than was seen; nothing where the runs have all figures."""

@@ -34,13 +34,16 @@ _RATES = {
 
 _USED = {
     *_RATES, "elapsed_sec", "cpu_busy_sec", "cpu_iowait_sec", "cpu_limit_cores",
-    "disk_io_read_mb", "disk_io_write_mb", "gpu_utilization_pct",
+    "disk_io_read_mb", "disk_io_write_mb", "gpu_others_utilization_pct", "gpu_utilization_pct",
     "job_affinity_cpus", "job_io_read_mb", "job_io_write_mb", "job_processes", "job_quota_cores",
     "job_ran_apart_sec", "job_ran_beside_sec", "job_ran_sec", "job_read_calls",
     "job_run_delay_sec", "job_threads", "job_voluntary_switches", "job_write_calls",
     "net_io_ext_recv_mb", "net_io_ext_sent_mb",
 }  # fmt: skip
 """The columns that spans are made of."""
+
+_OF_THE_RUN = ("peak_used", "stolen", "has_gpu", "mean_gpu", "mem_pct", "own_mem")
+"""Figures of a span that are those of the whole run."""
 
 _STALL_BOOST = 4.0
 """The kernel weighs stalls by CPU: beside busy CPUs, a job that only waits for a disk is seen to
@@ -74,7 +77,9 @@ class Span:
         own_io: Whether `disk_mb_s` counts the job alone.
         calls_per_sec: System calls of the job that read or write; 0.0 if unknown.
         net_mb_s: What the node moved over the network.
-        gpu: How busy the job's GPUs were.
+        gpu: How busy the job kept its GPUs.
+        mean_gpu: The same over the whole run: it waits for a GPU while it seems not to use it.
+        gpu_others: How busy others kept the job's GPUs.
         has_gpu: Whether the job has GPUs.
         mem_pct: Peak memory of the job in per cent of its limit, over the whole run.
         own_mem: Whether `mem_pct` counts the job alone.
@@ -102,6 +107,8 @@ class Span:
     takes_turns: float = 0.0
     net_mb_s: float = 0.0
     gpu: float = 0.0
+    mean_gpu: float = 0.0
+    gpu_others: float = 0.0
     has_gpu: bool = False
     mem_pct: float = 0.0
     own_mem: bool = False
@@ -189,6 +196,8 @@ def summarise_time(usage: Usage) -> Span:
         own_io=usage.knows_own_io,
         net_mb_s=usage.net_mb_s,
         gpu=usage["gpu_avg_utilization_pct"] / 100.0,
+        mean_gpu=usage["gpu_avg_utilization_pct"] / 100.0,
+        gpu_others=usage["gpu_others_avg_utilization_pct"] / 100.0,
         has_gpu="gpu_avg_utilization_pct" in usage,
         mem_pct=usage.mem_pct,
         own_mem=usage.knows_own_memory,
@@ -214,7 +223,8 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
         if seconds <= 0 or "job_cpu_sec" not in row:
             continue
         rate = partial(_calculate_rate, gained, seconds)
-        figures: dict[str, Any] = {field: rate(name) for name, field in _RATES.items()}
+        figures: dict[str, Any] = {name: getattr(whole, name) for name in _OF_THE_RUN}
+        figures |= {field: rate(name) for name, field in _RATES.items()}
         io_names = ("disk_io_read_mb", "disk_io_write_mb")
         if usage.knows_own_io:
             io_names = ("job_io_read_mb", "job_io_write_mb")
@@ -242,17 +252,13 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
                 rate("job_ran_beside_sec") / runs if "job_ran_beside_sec" in row and runs else 1.0,
                 _find_several(apart, of=runs, processes=row.get("job_processes", 1.0)),
             ),
-            peak_used=whole.peak_used,
             processes=row.get("job_processes", 0.0),
-            stolen=whole.stolen,
             disk_mb_s=rate(*io_names),
             mean_disk_mb_s=whole.disk_mb_s,
             own_io=usage.knows_own_io,
             net_mb_s=rate("net_io_ext_sent_mb", "net_io_ext_recv_mb"),
             gpu=row.get("gpu_utilization_pct", 0.0) / 100.0,
-            has_gpu=whole.has_gpu,
-            mem_pct=whole.mem_pct,
-            own_mem=whole.own_mem,
+            gpu_others=row.get("gpu_others_utilization_pct", 0.0) / 100.0,
             at_own_quota=at_quota,
             **figures,
         )
@@ -306,7 +312,10 @@ def average_demand(spans: Sequence[Span]) -> float:
 
 
 def split_time(span: Span) -> dict[str, float]:
-    """Return kind of finding → its share of a span's time; the shares add up to 1."""
+    """Return kind of finding → its share of a span's time; the shares add up to 1.
+
+    `contended_gpu` is the part of `contended` in which others kept the job from its GPUs.
+    """
     cores, demand = span.cores, span.demand
     wanted = min(demand, cores)
     lost = max(0.0, 1.0 - span.used / wanted) if wanted > 0 else 0.0
@@ -316,7 +325,7 @@ def split_time(span: Span) -> dict[str, float]:
     computing = active - throttled - starved
     several = ramp(wanted, 1.0, 2.0) if cores >= 1.5 else 1.0
     # The CPUs hold idle GPUs back even where some of them are free.
-    low, high = (0.4, 0.7) if span.has_gpu and span.gpu < 0.4 else (0.6, 0.85)
+    low, high = (0.4, 0.7) if span.has_gpu and span.gpu + span.gpu_others < 0.4 else (0.6, 0.85)
     full = computing * several * (ramp(wanted / cores, low, high) if cores >= 1.5 else 1.0)
     # A job that its quota holds back now and then is at its quota all the time.
     quota = throttled + full * max(ramp(throttled, 0.03, 0.12), span.at_own_quota)
@@ -345,6 +354,13 @@ def split_time(span: Span) -> dict[str, float]:
         "network": network,
         "waiting": free - network,
     }
+    shares["contended_gpu"] = 0.0
+    # A job that waits for its kernels sleeps, or spins on one CPU.
+    full_gpu = ramp(span.gpu + span.gpu_others, 0.5, 0.9) * ramp(span.mean_gpu, 0.01, 0.05)
+    for kind in ("serial", "waiting"):
+        kept = shares[kind] * ramp(span.gpu_others, 0.0, 1.0) * full_gpu
+        shares[kind] -= kept
+        shares["contended_gpu"] += kept
     # While the GPUs work, the CPUs only feed them; while memory is short, nothing advances.
     left = (1.0 - span.gpu) * (1.0 - memory)
     shares = {kind: share * left for kind, share in shares.items()}

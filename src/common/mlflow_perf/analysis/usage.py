@@ -9,6 +9,7 @@ from typing import Any
 
 _GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
 _GPU_USED_PCT = 0.5
+_MANY_GPU_OTHERS_PCT = 20.0
 _HARDLY_IDLE_CORES = 0.5
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -132,6 +133,12 @@ class Usage:
         # steal.
         wanted = max(self.node_busy_pct, self["cpu_steal_pct"] + self.busy_pct)
         return 100.0 * self["cpu_steal_pct"] / wanted if wanted else 0.0
+
+    @property
+    def gpu_others_pct(self) -> float:
+        """How busy others kept the job's GPUs, in per cent; 0.0 where it is little or unknown."""
+        others = self["gpu_others_avg_utilization_pct"]
+        return others if others >= _MANY_GPU_OTHERS_PCT else 0.0
 
     @property
     def mem_pct(self) -> float:

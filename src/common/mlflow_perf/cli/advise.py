@@ -21,7 +21,8 @@ from mlflow_perf.reports.advice_page import render_advice
 from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_runs, get_run
 
-_NAMES = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "GPUs"}
+_NAMES = {"cpus": "CPUs", "memory_mb": "memory, MB", "nodes": "nodes", "gpus": "GPUs",
+          "gpu_memory_mb": "GPU memory, MB"}  # fmt: skip
 _MOST_RUNS = 100_000
 _DOCUMENTS_MAX = 200
 _EVIDENCE_MAX = 12
@@ -78,7 +79,8 @@ def _parse_share(ctx: click.Context, param: click.Parameter, text: str) -> float
     "--machines",
     type=click.Path(path_type=Path),
     metavar="FILE.csv",
-    help="Choose the cheapest of these machines: name, cpus, memory_gb, price_per_hour, gpus.",
+    help="Choose the cheapest of these machines: name, cpus, memory_gb, price_per_hour, gpus, "
+    "gpu_memory_gb.",
 )
 @click.option("--for", "target", type=click.Choice([*LINES]), help="Print only these lines.")
 @click.option("--html", metavar="FILE", help="Write a page with a picture of the past peaks.")
@@ -213,8 +215,8 @@ def _show(name: str, size: RightSize, choices: Mapping[str, MachineChoice]) -> N
     """Print what a step had, used at its peak and should ask for, and the lines to paste."""
     rows = [
         [_NAMES[key], _format(size.had.get(key)), _format(size.peak.get(key)), _format(asked)]
-        for key, asked in _list_asked(size).items()
-        if key != "gpus" or size.had.get("gpus") or size.gpus
+        for key, asked in ((key, getattr(size, key)) for key in _NAMES)
+        if not key.startswith("gpu") or size.had.get(key) or asked
     ]
     click.echo(_tables.paint(_tables.short(name), "bold"))
     _tables.table(["per node", "had", "peak", "ask for"], rows, right=3)
@@ -229,13 +231,17 @@ def _show(name: str, size: RightSize, choices: Mapping[str, MachineChoice]) -> N
 def _show_steps(sizes: Mapping[str, RightSize], choices: Mapping[str, MachineChoice]) -> None:
     """Print what each step of a workflow had and should ask for, then the evidence."""
     rows = []
+    keys = [
+        k for k in _NAMES if k != "gpu_memory_mb" or any(s.gpu_memory_mb for s in sizes.values())
+    ]
     for name, size in sizes.items():
-        pairs = [(size.had.get(key), asked) for key, asked in _list_asked(size).items()]
+        pairs = [(size.had.get(key), getattr(size, key)) for key in keys]
         cells = [
             f"{_format(had)} → {_format(asked)}" if had or asked else "–" for had, asked in pairs
         ]
         rows.append([name, *cells])
-    _tables.table(["step: had → ask for", *_NAMES.values()], rows, right=len(_NAMES))
+    titles = [_NAMES[key] for key in keys]
+    _tables.table(["step: had → ask for", *titles], rows, right=len(titles))
     for name, choice in choices.items():
         _tables.paragraph(f"Machine of {_tables.clean(name)}", [choice.reason])
     if len(sizes) <= _EVIDENCE_MAX:
@@ -249,10 +255,6 @@ def _show_steps(sizes: Mapping[str, RightSize], choices: Mapping[str, MachineCho
                 "that did not finish: --component NAME says which."
             )
     click.echo("\nLines to paste: --for " + ", --for ".join(LINES))
-
-
-def _list_asked(size: RightSize) -> dict[str, float | None]:
-    return {"cpus": size.cpus, "memory_mb": size.memory_mb, "nodes": size.nodes, "gpus": size.gpus}
 
 
 def _format(value: float | None) -> str:

@@ -84,12 +84,15 @@ JOB_COLUMNS = (
 )
 GPU_COLUMNS = (
     Column("gpu_count", _GAUGE, "GPUs", "GPUs that the job may use."),
-    Column("gpu_utilization_pct", _GAUGE, "%", "Mean utilisation of the job's GPUs.", True),
-    Column("gpu_mem_percent", _GAUGE, "%", "Memory of the job's GPUs in use."),
+    Column("gpu_utilization_pct", _GAUGE, "%", "Mean utilisation of its GPUs by the job.", True),
+    Column("gpu_mem_percent", _GAUGE, "%", "Memory of its GPUs that the job uses."),
+    Column("gpu_mem_mb", _GAUGE, "MB", "Memory that the job uses on the fullest of its GPUs."),
+    Column("gpu_others_utilization_pct", _GAUGE, "%", "The same utilisation, by others.", True),
+    Column("gpu_others_mem_percent", _GAUGE, "%", "Memory of the job's GPUs that others use."),
 )
 _ONE_GPU_COLUMNS = (
-    Column("utilization_pct", _GAUGE, "%", "Utilisation of this GPU.", True),
-    Column("mem_percent", _GAUGE, "%", "Memory of this GPU in use."),
+    Column("utilization_pct", _GAUGE, "%", "Utilisation of this GPU by the job.", True),
+    Column("mem_percent", _GAUGE, "%", "Memory of this GPU that the job uses."),
     Column("energy_wh", _COUNTER, "Wh", "Energy that this GPU used."),
 )
 ENERGY_COLUMNS = (

@@ -14,6 +14,7 @@ from mlflow_perf.readers.base import Reader
 from mlflow_perf.readers.disk import DiskIoReader, DiskUsageReader
 from mlflow_perf.readers.energy import RaplReader
 from mlflow_perf.readers.gpu.gpu import Gpu, GpuReader
+from mlflow_perf.readers.gpu.gpu_processes import GpuProcesses
 from mlflow_perf.readers.job import JobSources
 from mlflow_perf.readers.memory import MemoryReader
 from mlflow_perf.readers.network import NetworkReader
@@ -76,14 +77,16 @@ def _from_psutil(name: str) -> ReaderFactory:
     return make
 
 
-def _gpu_factories(root_pid: int | None) -> tuple[ReaderFactory, ReaderFactory]:
+def _gpu_factories(
+    root_pid: int | None, owns: Callable[[int], bool | None]
+) -> tuple[ReaderFactory, ReaderFactory]:
     """Return the makers of GPU readers; a library is loaded only where its driver is."""
-    neighbours = RankEnvironments(root_pid)
+    neighbours, processes = RankEnvironments(root_pid), GpuProcesses(owns)
 
     def open_nvidia() -> Sequence[Gpu]:
         from mlflow_perf.readers.gpu import nvidia
 
-        return nvidia.open_nvidia(others=neighbours.find_with_any)
+        return nvidia.open_nvidia(others=neighbours.find_with_any, processes=processes)
 
     def open_amd() -> Sequence[Gpu]:
         from mlflow_perf.readers.gpu import amd
@@ -146,8 +149,8 @@ def default_readers(
             (job.limits_reader,),
             (job.cgroup,),
             (job.pressure,),
-            (job.tree, psutil_tree),
-            _gpu_factories(root_pid if launcher_pid is None else launcher_pid),
+            (job.processes, psutil_tree),  # before the GPUs, which ask whose a process is
+            _gpu_factories(root_pid if launcher_pid is None else launcher_pid, job.owns),
             (RaplReader,),
             (codecarbon,),
             *((partial(UserReader.from_factory, factory),) for factory in _added),

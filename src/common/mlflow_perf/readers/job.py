@@ -55,6 +55,7 @@ class JobSources:
         self._proc, self._root = proc, root
         self._environ, self._cpus = environ, cpus
         self._ranks, self._mark = ranks, mark
+        self._processes: ProcessTreeReader | None = None
 
     @cached_property
     def limits(self) -> CurrentLimits:
@@ -136,6 +137,19 @@ class JobSources:
             cpus=self.limits.now().cpus,
             count_quota=GroupQuotas(proc=self._proc, root=self._root, clock=self._clock).count_cpus,
         )
+
+    def processes(self) -> ProcessTreeReader:
+        """Return a reader as `tree` does, and let `owns` answer from its newest reading.
+
+        Raises:
+            SourceUnavailableError: When there is no procfs.
+        """
+        self._processes = self.tree()
+        return self._processes
+
+    def owns(self, pid: int) -> bool | None:
+        """Return whether a living process is one of the job's; None where nobody reads them."""
+        return None if self._processes is None else self._processes.owns(pid)
 
     def limits_reader(self) -> LimitsReader:
         """Return the reader of the memory that the job may use.

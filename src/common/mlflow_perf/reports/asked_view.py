@@ -13,7 +13,10 @@ from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.perf_run import PerfRun
 
-_NAMES = {"cpus": "CPUs per node", "memory_mb": "Memory per node", "nodes": "Nodes", "gpus": "GPUs"}
+_NAMES = {
+    "cpus": "CPUs per node", "memory_mb": "Memory per node", "nodes": "Nodes", "gpus": "GPUs",
+    "gpu_memory_mb": "Memory per GPU",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,11 @@ def build_asked_view(nodes: Mapping[int, NodeDocument], run: PerfRun | None) -> 
     except MlflowPerfError:
         return None
     rows = []
-    asked = {"cpus": size.cpus, "memory_mb": size.memory_mb, "nodes": size.nodes, "gpus": size.gpus}
-    for key, advised in asked.items():
-        if advised:
+    for key, name in _NAMES.items():
+        if advised := getattr(size, key):
             values = (size.had.get(key), size.peak.get(key), float(advised))
-            say = partial(quantity, unit="MB") if key == "memory_mb" else one_decimal
+            say = partial(quantity, unit="MB") if key.endswith("memory_mb") else one_decimal
             shown = [say(value) if value else "–" for value in values]
-            rows.append((_NAMES[key], shown[0], shown[1], shown[2]))
+            rows.append((name, shown[0], shown[1], shown[2]))
     lines = [(title, f"lines-{name}", make(size)) for name, (title, make) in LINES.items()]
     return AskedView(rows, lines, list(size.evidence))

@@ -108,9 +108,14 @@ CHARTS: tuple[Chart, ...] = (
               Curve("swap_percent", "swap"),
           ), 100.0),
     Chart("gpu", "GPU", "%", "Utilisation and memory of the GPUs that the job owns.", (
-              Curve("gpu_utilization_pct", "utilisation"),
-              Curve("gpu_mem_percent", "memory"),
+              Curve("gpu_utilization_pct", "utilisation by the job"),
+              Curve("gpu_mem_percent", "memory of the job"),
+              Curve("gpu_others_utilization_pct", "utilisation by others"),
+              Curve("gpu_others_mem_percent", "memory of others"),
           ), 100.0),
+    Chart("gpu_memory", "GPU memory", "MB", "Memory that the job uses on the fullest GPU.", (
+              Curve("gpu_mem_mb", "job"),
+          ), minor=True),
     Chart("job_io", "Job's disk IO", "MB/s", "Read from and written to disks by the job's own "
           "processes.", (
               Curve("job_io_read_mb", "read", CurveSource.RATE),

@@ -143,7 +143,10 @@ def _build_memory_tiles(
         # Weighted by GPU-hours, like the metric and the tables of runs.
         used = run.get("run_gpu_avg_utilization_pct", sum(busy) / len(busy))
         memory = _highest(nodes, "max_t_gpu_mem_percent")
-        detail = f"memory peak {quantity(memory, '%')}" if memory is not None else ""
+        others = _highest(nodes, "gpu_others_avg_utilization_pct")
+        parts = [f"memory peak {quantity(memory, '%')}"] if memory is not None else []
+        parts += [f"others {quantity(others, '%')}"] if others else []
+        detail = ", ".join(parts)
         meaning = explain_metric("gpu_avg_utilization_pct")
         yield Tile("GPU busy", quantity(used, "%"), detail, meaning)
 

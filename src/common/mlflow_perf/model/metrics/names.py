@@ -46,6 +46,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "GPU": {
         "gpu_avg_utilization_pct": "GPU busy",
         "max_t_gpu_mem_percent": "GPU memory, peak",
+        "max_t_gpu_mem_mb": "fullest GPU's memory, peak",
+        "gpu_others_avg_utilization_pct": "GPU busy with others",
+        "max_t_gpu_others_mem_percent": "others' GPU memory, peak",
         "gpu_hours": "GPU time held",
         "node_gpu_hours": "GPU time held",
         "unused_gpu_hours": "GPU time unused",

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import GPU_COLUMNS, make_gpu_columns
 from mlflow_perf.readers.background import Background
-from mlflow_perf.records import Column
+from mlflow_perf.records import MB, Column
 
 _JOULES_IN_WH = 3600.0
 _DEVICE = re.compile(r"(nvidia|renderD)\d+")
@@ -27,16 +27,21 @@ class GpuState:
     """The state of a GPU at one instant; None for values that it does not report.
 
     Attributes:
-        busy_pct: Share of the last moment in which it computed.
-        used_bytes: Memory in use.
+        busy_pct: Share of the last moment in which it computed: for the job, where the others' part
+            is known, else for anyone.
+        used_bytes: Memory in use, likewise.
         whole_bytes: Its whole memory.
-        energy_j: Energy used since its driver was loaded.
+        energy_j: Energy used since its driver was loaded, by anyone.
+        others_busy_pct: Share of the last moment in which it computed for others.
+        others_bytes: Memory in use by others.
     """
 
     busy_pct: float | None = None
     used_bytes: float | None = None
     whole_bytes: float | None = None
     energy_j: float | None = None
+    others_busy_pct: float | None = None
+    others_bytes: float | None = None
 
 
 class Gpu(Protocol):
@@ -182,6 +187,18 @@ class GpuReader:
             report["gpu_utilization_pct"] = sum(busy) / len(busy)
         if whole:
             report["gpu_mem_percent"] = _limit_percent(100.0 * used / whole)
+        held = [state.used_bytes for state in states if state.used_bytes is not None]
+        if held:
+            report["gpu_mem_mb"] = max(held) / MB
+        # The part of others is known where it is known of every GPU that has the figure.
+        shared = [s.others_busy_pct for s in states if s.busy_pct is not None]
+        others_busy = [pct for pct in shared if pct is not None]
+        if others_busy and len(others_busy) == len(shared):
+            report["gpu_others_utilization_pct"] = sum(others_busy) / len(others_busy)
+        taken = [s.others_bytes for s in states if s.used_bytes is not None and s.whole_bytes]
+        others_used = [used for used in taken if used is not None]
+        if others_used and len(others_used) == len(taken):
+            report["gpu_others_mem_percent"] = _limit_percent(100.0 * sum(others_used) / whole)
 
     def close(self) -> None:
         """End the thread."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from mlflow_perf.core.extras import needing
 from mlflow_perf.readers.gpu.gpu import Gpu, GpuState, Others, find_visible_gpus
+from mlflow_perf.readers.gpu.gpu_processes import GpuProcesses
 
 # The narrowest first. A scheduler's own list covers all of the job's ranks on the node.
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
@@ -20,6 +21,7 @@ def open_nvidia(
     environ: Mapping[str, str] = os.environ,
     *,
     others: Others | None = None,
+    processes: GpuProcesses | None = None,
 ) -> list[Gpu]:
     """Open the library and return the GPUs, or slices of GPUs (MIG), that the job may use.
 
@@ -27,6 +29,7 @@ def open_nvidia(
         pynvml: The library, or a recorded stand-in for it.
         environ: Environment variables.
         others: Returns the environments of the node's other ranks; see `find_visible_gpus`.
+        processes: Tells the job's processes from others'; without it, all is taken as the job's.
 
     Raises:
         MissingDependencyError: When nvidia-ml-py is not installed.
@@ -38,7 +41,7 @@ def open_nvidia(
     devices: list[_Nvidia] = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
-            devices.append(_Nvidia(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)))
+            devices.append(_Nvidia(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index), processes))
         except pynvml.NVMLError:  # another job's, which this one may not open
             continue
 
@@ -64,8 +67,13 @@ def open_nvidia(
 class _Nvidia:
     """One GPU, or one MIG slice of one."""
 
-    def __init__(self, pynvml: Any, handle: Any, *, is_slice: bool = False) -> None:
+    def __init__(
+        self, pynvml: Any, handle: Any, processes: GpuProcesses | None, *, is_slice: bool = False
+    ) -> None:
         self._nvml, self._handle, self._is_slice = pynvml, handle, is_slice
+        self._processes = processes
+        self._newest_us = 0  # of what the driver told of processes
+        self._own_share: float | None = None  # the job's part of the GPU's work, as last known
         uuid = pynvml.nvmlDeviceGetUUID(handle)
         self.uuid: str = uuid.decode() if isinstance(uuid, bytes) else uuid
         self.slices: list[_Nvidia] = []
@@ -75,7 +83,7 @@ class _Nvidia:
         for index in range(count or 0):
             try:
                 part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-                self.slices.append(_Nvidia(pynvml, part, is_slice=True))
+                self.slices.append(_Nvidia(pynvml, part, None, is_slice=True))
             except pynvml.NVMLError:
                 continue
 
@@ -96,9 +104,52 @@ class _Nvidia:
             return GpuState(None, used, whole, None)
         rates = self._ask(self._nvml.nvmlDeviceGetUtilizationRates)
         energy_mj = self._ask(self._nvml.nvmlDeviceGetTotalEnergyConsumption)
+        busy_pct = None if rates is None else float(rates.gpu)
+        others_busy_pct = others_bytes = None
+        users, processes = self._list_memory_users(), self._processes
+        if processes is not None and not processes.has_server(users or ()):
+            computing = self._list_computing()
+            # While nobody has computed since, the GPU still shows the moment before.
+            if computing is None or computing:
+                self._own_share = processes.find_own_share(computing or {})
+            is_idle = busy_pct == 0 and computing is not None
+            share = 0.0 if is_idle and self._own_share is None else self._own_share
+            if busy_pct is not None and share is not None:
+                busy_pct, others_busy_pct = busy_pct * share, busy_pct * (1.0 - share)
+            others_bytes = None if users is None else processes.sum_others(users)
+            if used is not None and others_bytes is not None:
+                used = max(0.0, used - others_bytes)
         return GpuState(
-            busy_pct=None if rates is None else float(rates.gpu),
+            busy_pct=busy_pct,
             used_bytes=used,
             whole_bytes=whole,
             energy_j=None if energy_mj is None else energy_mj / 1000.0,
+            others_busy_pct=others_busy_pct,
+            others_bytes=others_bytes,
         )
+
+    def _list_memory_users(self) -> dict[int, float | None] | None:
+        """Return PID → bytes, None where those are unknown; None when the driver tells nothing."""
+        computing = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses)
+        if computing is None or self._processes is None:
+            return None
+        drawing = self._ask(self._nvml.nvmlDeviceGetGraphicsRunningProcesses)
+        # One that does both is in both lists, with the same memory.
+        return {user.pid: user.usedGpuMemory for user in (*(drawing or ()), *computing)}
+
+    def _list_computing(self) -> dict[int, float] | None:
+        """Return PID → work since the question before; None when the driver does not tell."""
+        try:
+            found = self._nvml.nvmlDeviceGetProcessUtilization(self._handle, self._newest_us)
+        except self._nvml.NVMLError_NotFound:  # nobody computed since
+            return {}
+        except self._nvml.NVMLError:
+            return None
+        users: dict[int, float] = {}
+        before = self._newest_us
+        for sample in found:
+            # Some drivers add old samples, and such as cannot be (nvtop's issue 110).
+            if sample.timeStamp > before and 0 < sample.smUtil <= 100:
+                users[sample.pid] = users.get(sample.pid, 0.0) + sample.smUtil
+                self._newest_us = max(self._newest_us, sample.timeStamp)
+        return users

@@ -232,6 +232,10 @@ class ProcessTreeReader:
         self._total.raise_to(self._sum(), since=self._base)
         return self._total
 
+    def owns(self, pid: int) -> bool:
+        """Return whether a process was one of the tree's at the newest reading; any thread asks."""
+        return pid in self._members
+
     def seconds(self) -> float:
         """Return the CPU time that the tree used since this reader was made."""
         return self._update().cpu_sec

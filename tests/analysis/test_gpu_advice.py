@@ -1,0 +1,54 @@
+"""What each GPU of the next run needs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.analysis.conftest import MakeRun
+
+from mlflow_perf.analysis.gpu_advice import advise_gpus
+from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
+
+USED = {"gpu0_avg_utilization_pct": 71.0, "gpu1_avg_utilization_pct": 0.0}
+
+
+def read(make_run: MakeRun, *summaries: dict[str, float]) -> list[PeakUsage]:
+    """Return the peak usage of runs of one node each."""
+    runs = [make_run(summary, label=f"r{i}") for i, summary in enumerate(summaries)]
+    return [peak for run in runs for peak in read_peak_usage(run)]
+
+
+def test_the_fullest_gpu_of_all_runs_counts_with_a_head_room(make_run: MakeRun) -> None:
+    """Of 20,000 MB at the peak, 22,000 are asked for, and the evidence has one line on it."""
+    advice = advise_gpus(
+        read(
+            make_run,
+            {**USED, "max_t_gpu_mem_mb": 8000.0},
+            {**USED, "max_t_gpu_mem_mb": 20000.0},
+            USED,  # of an earlier version
+        )
+    )
+    assert advice.memory_mb == 22000
+    assert advice.evidence == (
+        "GPU: 1 of 2 per node did any work, 0% busy on average (r0).",
+        "GPU: the job held at most 20,000 MB of one GPU (r1); 10% head-room added.",
+    )
+
+
+def test_what_no_run_says_is_unknown(make_run: MakeRun) -> None:
+    """Documents of earlier versions do not have the figure: no advice, and the evidence says so."""
+    advice = advise_gpus(read(make_run, USED))
+    assert advice.memory_mb is None
+    assert "no advice on it" in advice.evidence[1]
+
+
+@pytest.mark.parametrize(
+    ("summary", "sentences"),
+    [({"gpu0_avg_utilization_pct": 0.0, "max_t_gpu_mem_mb": 400.0}, 1), ({}, 0)],
+)
+def test_without_work_on_a_gpu_none_of_its_memory_is_asked_for(
+    make_run: MakeRun, summary: dict[str, float], sentences: int
+) -> None:
+    """What the driver holds of a GPU that did nothing is no need of the job's."""
+    advice = advise_gpus(read(make_run, summary))
+    assert advice.memory_mb is None
+    assert len(advice.evidence) == sentences
