@@ -37,6 +37,31 @@ def test_the_peak_on_which_the_best_known_right_sizer_fails(make_run: MakeRun) -
     assert any("1,537" in sentence for sentence in size.evidence)
 
 
+def test_files_in_memory_are_part_of_the_advice(make_run: MakeRun) -> None:
+    """A job that held 600 MB in /dev/shm was killed with the memory that its processes needed."""
+    held = {"max_t_cgroup_held_mb": 2300.0, "max_t_cgroup_tmpfs_mb": 600.0}
+    size = right_size([make_run({**SERIAL, **held})], headroom_pct=0)
+    assert size.memory_mb == 2176
+    assert any("files in memory" in sentence for sentence in size.evidence)
+    # What a process has mapped is its own already: the group held no more.
+    mapped = {**held, "max_t_cgroup_held_mb": 1550.0}
+    assert right_size([make_run({**SERIAL, **mapped})], headroom_pct=0).memory_mb == 1600
+
+
+def test_a_mean_of_an_import_is_no_peak(make_run: MakeRun) -> None:
+    """An hour on 16 CPUs and one on one: with 9 it takes 2 h 47 min, more than it took."""
+    summary = {"cpu_limit_cores": 16.0, "job_cpu_avg_cores": 8.5, "duration_sec": 7200.0}
+    run = make_run(metrics=summary, tags={"mlflow_perf.imported_from": "sacct"})
+    size = right_size([run])
+    assert size.cpus == 9
+    assert size.minutes is not None
+    assert size.minutes >= 60 * (1 + 16 / 9) * 1.2
+    said = " ".join(size.evidence)
+    assert "8.50 of 16 CPUs busy on average, its peak is unknown" in said
+    assert "it may take up to 1.4 times as long" in said
+    assert not size.peak["cpus"]
+
+
 def test_the_jobs_own_peak_is_told_from_what_mlflow_perf_adds(make_run: MakeRun) -> None:
     """`show` and the metric have the job's own peak; the advice covers what measuring adds."""
     size = right_size([make_run({**SERIAL, "perf_mem_mb": 90.0})], headroom_pct=20)

@@ -32,6 +32,7 @@ def test_several_runs_are_separated_by_commas(
     """Blanks and empty parts are dropped; an existing path is one run, commas or not."""
     monkeypatch.chdir(tmp_path)
     assert split("a, b,,c") == ["a", "b", "c"]
+    assert len(split(",".join(["0123456789abcdef0123456789abcdef"] * 40))) == 40
     Path("a,b.json").write_text("{}")
     assert split("a,b.json") == ["a,b.json"]
 

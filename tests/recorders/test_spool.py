@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +33,24 @@ def test_records_are_in_the_file_at_once(tmp_path: Path) -> None:
         Record(BLOB, 8, 0.0, 0.0, b"thirty bytes are more than 24."),
         Record(2, 9, 1.0, 0.0),
     ]
+
+
+_CLOSED = """
+import os, sys
+from mlflow_perf.recorders.spool import SpoolWriter
+out = os.fdopen(os.dup(1), "w")
+for number in range(3):
+    os.close(number)
+writer = SpoolWriter(sys.argv[1], "test", dict)
+print([os.open(os.devnull, os.O_RDWR) for _ in range(3)], file=out, flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="descriptors of POSIX")
+def test_a_file_is_never_the_standard_output_that_a_job_has_closed(tmp_path: Path) -> None:
+    """A map keeps the lowest free number: what the job wrote there next would be lost in it."""
+    command = [sys.executable, "-c", _CLOSED, str(tmp_path)]
+    assert subprocess.check_output(command, text=True) == "[0, 1, 2]\n"
 
 
 def test_a_full_file_is_replaced(tmp_path: Path) -> None:

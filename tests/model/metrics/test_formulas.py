@@ -38,6 +38,10 @@ def summary_after(duration_sec: float, **columns: float) -> RunningSummary:
             {"cpu_energy_wh": 1.0, "gpu_count": 1.0, "gpu0_energy_wh": 3.0},
             4.0,
         ),
+        (formulas.affinity_cpus, {"job_affinity_cpus": 1.0, "cpu_limit_cores": 2.0}, 1.0),
+        (formulas.affinity_cpus, {"job_affinity_cpus": 1.0}, 1.0),
+        # A short step was pinned: nearly all the time, the job might use both.
+        (formulas.affinity_cpus, {"job_affinity_cpus": 1.9, "cpu_limit_cores": 2.0}, None),
         (formulas.node_energy_wh, {}, None),
         (formulas.node_cost, {}, None),
     ],

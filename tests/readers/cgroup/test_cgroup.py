@@ -48,6 +48,24 @@ def test_cgroup_v1_memory_throttling_and_kills(tmp_path: Path) -> None:
     assert read(reader)["cpu_throttled_sec"] == pytest.approx(1.0)
 
 
+def test_files_in_memory_are_told_from_page_cache(tmp_path: Path) -> None:
+    """Both are no process's, yet tmpfs counts against the limit, from the job's start on."""
+    proc = trees.docker_v2(tmp_path)
+    reader = cgroup_reader(tmp_path, proc)
+    group = tmp_path / "sys/fs/cgroup"
+    stat = "anon {}\ninactive_file 0\nactive_file {}\nshmem {}\n"
+    before = read(reader)
+    assert "cgroup_tmpfs_mb" not in before, "this kernel's first answer had no such line"
+    put_all(group, {"memory.stat": stat.format(0, 0, 10 << 20)})
+    reader = cgroup_reader(tmp_path, proc)
+    put_all(group, {"memory.current": f"{500 << 20}"})
+    put_all(group, {"memory.stat": stat.format(0, 100 << 20, 310 << 20)})
+    report = read(reader)
+    assert report["cgroup_mem_mb"] == 500.0
+    assert report["cgroup_held_mb"] == 400.0
+    assert report["cgroup_tmpfs_mb"] == 300.0
+
+
 def test_no_group_of_its_own_is_an_unavailable_source(tmp_path: Path) -> None:
     """A machine without control groups has no control group reader."""
     with pytest.raises(SourceUnavailableError):

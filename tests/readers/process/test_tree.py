@@ -477,7 +477,7 @@ def test_a_rank_that_its_launcher_has_bound_is_no_limit_of_the_job(
     reader = ProcessTreeReader(10, table=table, cpus=cpus, ranks=lambda: ranks)
     monkeypatch.setattr(reader._threads, "list_waiting", lambda: {10})
     monkeypatch.setattr(reader._threads, "find_cpus", lambda: frozenset({0}))
-    assert "job_affinity_cpus" not in read(reader), "the other rank has not begun yet"
+    assert read(reader)["job_affinity_cpus"] == 3.0, "the other rank has not begun yet"
     ranks[11] = None
     assert read(reader)["job_affinity_cpus"] == 2.0
     ranks[11], bound[11] = 1.0, frozenset()  # it has ended
@@ -489,21 +489,21 @@ def test_a_rank_that_its_launcher_has_bound_is_no_limit_of_the_job(
     ("waiting", "quota", "expected"),
     [
         ({}, 0.5, {}),
-        ({10: frozenset({0, 1})}, None, {}),
+        ({10: frozenset({0, 1})}, None, {"job_affinity_cpus": 2.0}),
         ({10: frozenset({1}), 11: frozenset({1})}, None, {"job_affinity_cpus": 1.0}),
-        ({10: frozenset({0}), 11: frozenset({1})}, None, {}),
-        ({10: frozenset({0, 1})}, 0.5, {"job_quota_cores": 0.5}),
-        ({10: frozenset({0, 1})}, 4.0, {}),
+        ({10: frozenset({0}), 11: frozenset({1})}, None, {"job_affinity_cpus": 2.0}),
+        ({10: frozenset({0, 1})}, 0.5, {"job_affinity_cpus": 2.0, "job_quota_cores": 0.5}),
+        ({10: frozenset({0, 1})}, 4.0, {"job_affinity_cpus": 2.0}),
     ],
 )
-def test_limits_of_the_jobs_own_are_noted_where_they_are_narrower(
+def test_limits_of_the_jobs_own_are_noted_where_processes_lack_a_cpu(
     waiting: dict[int, frozenset[int]],
     quota: float | None,
     expected: dict[str, float],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All CPUs of the processes that lack one count together; what is as wide is no limit."""
+    """All CPUs of those processes count together; a quota that is as wide is no limit."""
     record(tmp_path, 10, 1)
     table = ProcessTable(tmp_path, ticks_per_sec=100)
     reader = ProcessTreeReader(

@@ -10,7 +10,7 @@ from mlflow_perf.analysis.time_shares import summarise_time
 from mlflow_perf.analysis.usage import Usage, read_positive
 from mlflow_perf.analysis.wanted_cpus import find_wanted_cores
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.tracking.perf_run import TAG, PerfRun
+from mlflow_perf.tracking.perf_run import IMPORTED_TAG, TAG, PerfRun
 
 _MOST_TASKS = 1_000_000
 _TIGHT_PCT = 10.0
@@ -24,9 +24,9 @@ class PeakUsage:
 
     Attributes:
         where: Name of the node and its run, for people.
-        cores: Peak of busy cores; None if unknown.
+        cores: Peak of busy cores, or their mean where that alone is known; None if unknown.
         memory_mb: Peak memory in MB of 2^20 bytes, that of mlflow-perf included, which counts
-            against the same limit; None if unknown.
+            against the same limit, and of `tmpfs_mb`; None if unknown.
         job_memory_mb: Peak memory of the job alone; 0.0 if unknown.
         gpus: GPUs that did any work.
         gpu_memory_mb: Peak memory of the job on the fullest GPU; 0.0 if unknown.
@@ -38,6 +38,8 @@ class PeakUsage:
         job_cores: Whether `cores` counts the job alone, not everything on the node.
         wanted_cores: CPUs that the job can use: more than `cores` where it waited for CPUs.
         demand_cores: CPUs that it would have used with the node to itself, on average.
+        tmpfs_mb: Files in memory (tmpfs) that its control group held beside its processes.
+        is_mean: Whether `cores` is a mean: that of an import, which tells no peak.
     """
 
     where: str
@@ -54,6 +56,26 @@ class PeakUsage:
     job_cores: bool
     wanted_cores: float
     demand_cores: float
+    tmpfs_mb: float
+    is_mean: bool
+
+    def estimate_sec(self, cpus: int | None) -> float:
+        """Return the longest time that the work may take on so many CPUs.
+
+        Where the CPUs' mean alone is known, all of the work may have been done on all of them.
+        """
+        duration = self.usage["duration_sec"]
+        if not self.is_mean or not cpus or cpus >= self.owned_cores:
+            return duration
+        return duration + (self.cores or 0.0) * duration * (1 / cpus - 1 / self.owned_cores)
+
+    def explain_slower(self, cpus: int) -> list[str]:
+        """Return by how much fewer CPUs may slow the work down, as a sentence; nothing if not."""
+        before, after = self.usage["duration_sec"], self.estimate_sec(cpus)
+        if after <= before:
+            return []
+        by = f"up to {after / before:.2g} times as long, which the time limit allows for"
+        return [f"CPU: with {cpus}, it may take {by}."]
 
     @property
     def owned(self) -> tuple[float, ...]:
@@ -64,7 +86,8 @@ class PeakUsage:
     def used(self) -> tuple[float, ...]:
         """The same at its peaks, with the memory of the fullest GPU."""
         memory_mb = self.job_memory_mb or self.memory_mb or 0.0
-        return self.cores or 0.0, memory_mb, self.gpus, self.gpu_memory_mb
+        cores = 0.0 if self.is_mean else self.cores or 0.0
+        return cores, memory_mb, self.gpus, self.gpu_memory_mb
 
     @property
     def is_serial(self) -> bool:
@@ -140,11 +163,15 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
             beside_mb = usage["perf_mem_beside_mb"]
         # After a command has ended, its wrapper loads MLflow: then it needs `own_mb` alone.
         memory_mb = max(job_mb + beside_mb, own_mb) if job_mb else 0.0
+        # Files in memory count against a limit as well. Those that a process has mapped are in its
+        # own figure already: no more than the whole group held is added.
+        spare_mb = max(0.0, usage["max_t_cgroup_held_mb"] - memory_mb) if memory_mb else 0.0
+        tmpfs_mb = min(usage["max_t_cgroup_tmpfs_mb"], spare_mb)
         used_gpus, owned_gpus = usage.count_gpus()
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
-            memory_mb=memory_mb or of_cgroup or of_node or None,
+            memory_mb=memory_mb + tmpfs_mb or of_cgroup or of_node or None,
             job_memory_mb=job_mb,
             gpus=used_gpus,
             gpu_memory_mb=usage["max_t_gpu_mem_mb"],
@@ -156,6 +183,8 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
             job_cores=usage["job_max_cpu_cores"] > 0 or "job_cpu_avg_cores" in usage,
             wanted_cores=find_wanted_cores(usage),
             demand_cores=summarise_time(usage).demand,
+            tmpfs_mb=tmpfs_mb,
+            is_mean=IMPORTED_TAG in run.tags and "job_max_cpu_cores" not in usage,
         )
         found.append(peak)
     return found

@@ -41,7 +41,8 @@ class RightSize:
     """What to ask for.
 
     Attributes:
-        cpus: Cores per node; None if no run has CPU figures.
+        cpus: Cores per node, as many as the runs had if none says how many were busy; None if that
+            is unknown too.
         memory_mb: Memory per node, in MB of 2^20 bytes; None if no run has memory figures.
         nodes: Number of nodes.
         gpus: GPUs per node.
@@ -126,7 +127,7 @@ def right_size(
     gpu, bounds = advise_gpus(peaks.all), peaks.explain_bounds()
     evidence = [*peaks.explain_sources(len(runs)), *unfinished, *cpu_evidence, *memory.evidence]
     evidence += [*peaks.explain_nodes(), *gpu.evidence, *bounds]
-    longest = max(peak.usage["duration_sec"] for peak in peaks.all)
+    longest = max(peak.estimate_sec(cpus) for peak in peaks.all)
     spare_pct = _TIME_HEADROOM_PCT if headroom_pct is None else headroom_pct
     minutes = _round_up(longest / 60.0 * (1 + spare_pct / 100.0), _TIME_STEP_MIN)
     return RightSize(
@@ -207,7 +208,7 @@ class _Peaks:
         """
         had = len(run)
         known = all(peak.job_cores and peak.job_memory_mb and peak.owned_cores for peak in run)
-        if had == 1 or not known or any(peak.is_tight for peak in run):
+        if had == 1 or not known or any(peak.is_tight or peak.is_mean for peak in run):
             return had
         limits = [
             ([peak.cores or 0.0 for peak in run],
@@ -290,12 +291,16 @@ class _Peaks:
 
 def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     if all(peak.cores is None for peak in peaks.all):
-        return None, ["No run says how many CPUs were busy: there is no advice on CPUs."]
+        had_cpus = math.ceil(peaks.find_worst(lambda peak: peak.owned_cores)[0])
+        same = f"ask for the {had_cpus} that it had" if had_cpus else "there is no advice on CPUs"
+        return had_cpus or None, [f"No run says how many CPUs were busy: {same}."]
     cores, worst = peaks.find_worst(lambda peak: peak.cores)
     user = "the job" if worst.job_cores else "everything on the node (the job's own is unknown)"
     had = f" of {worst.owned_cores:g}" if worst.owned_cores else ""
     noun = "CPU" if worst.owned_cores == 1 else "CPUs"
-    evidence = [f"CPU: {user} kept at most {cores:.2f}{had} {noun} busy ({worst.where})."]
+    busy = f"{cores:.2f}{had} {noun} busy"
+    kept = f"{busy} on average, its peak is unknown" if worst.is_mean else f"at most {busy}"
+    evidence = [f"CPU: {user} kept {kept} ({worst.where})."]
     wanted, _ = peaks.find_worst(lambda peak: peak.wanted_cores)
     slowed = max(peaks.all, key=lambda peak: peak.usage["cpu_throttled_pct"])
     throttled = slowed.usage["cpu_throttled_pct"]
@@ -317,6 +322,7 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     if is_serial:
         evidence.append("CPU: its work is serial, one CPU is what it can use.")
     cpus = max(1, math.ceil(wanted - CPU_TOLERANCE))
+    evidence += worst.explain_slower(cpus)
     if (ranks := min(peaks.tasks, int(worst.owned_cores))) > cpus:
         evidence.append(f"CPU: one for each of the {ranks} ranks on a node.")
     return max(cpus, ranks), evidence
@@ -356,7 +362,8 @@ def _advise_memory(
     where = f"{worst.where} together with {more} more" if more else worst.where
     peaked = f"Memory: {user} peaked at {job_mb or used:,.0f}{had} MB ({where})"
     if job_mb and used >= job_mb + 1:
-        peaked += f", {used:,.0f} MB with mlflow-perf"
+        beside = " and files in memory (/dev/shm, tmpfs)" * (worst.tmpfs_mb >= 1)
+        peaked += f", {used:,.0f} MB with mlflow-perf{beside}"
     learned = learn_memory(peaks.seen, risk=risk, inputs=inputs) if headroom_pct is None else None
     unfinished = peaks.explain_unfinished(learned)
     failed_mb = max((max(r.failed_mb, r.peak_mb) for r in peaks.seen if r.failed_mb), default=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,9 @@ def limit_retries() -> None:
 
 def split(text: str) -> list[str]:
     """Return the runs in `A,B,C`; an existing path is one run even if it contains commas."""
-    if Path(text).exists():
-        return [text]
+    with suppress(OSError):  # a name of eight runs is too long for a file
+        if Path(text).exists():
+            return [text]
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

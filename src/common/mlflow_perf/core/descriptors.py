@@ -149,7 +149,7 @@ _abandoned: list[mmap.mmap] = []
 def standard_numbers_taken() -> Iterator[None]:
     """Occupy the descriptors 0, 1 and 2 where the job has closed them.
 
-    Otherwise a connection could get one of them, and the job's output would go to the server.
+    Otherwise a connection or a file of ours could get one of them, and the job's output with it.
     """
     global _holders  # noqa: PLW0603 - the numbers are the process's
     with _holding:
@@ -163,8 +163,24 @@ def standard_numbers_taken() -> Iterator[None]:
     finally:
         with _holding:
             _holders -= 1
-            while _held and not _holders:
-                handle, file = _held.pop()
-                with contextlib.suppress(OSError):
-                    if os.path.samestat(os.fstat(handle), file):
-                        os.close(handle)
+            if not _holders:
+                _give_back()
+
+
+def _give_back() -> None:
+    while _held:
+        handle, file = _held.pop()
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(handle), file):
+                os.close(handle)
+
+
+def _leave_parent() -> None:
+    """Give the numbers back in a forked child: the threads that took them are not there."""
+    global _holding, _holders
+    _holding, _holders = Lock(), 0
+    _give_back()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_parent)

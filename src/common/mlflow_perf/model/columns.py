@@ -41,6 +41,8 @@ LIMIT_COLUMNS = (Column("mem_limit_mb", _GAUGE, "MB", "Memory that the job may u
 CGROUP_COLUMNS = (
     Column("cgroup_mem_mb", _GAUGE, "MB", "Memory of the job's control group, idle cache aside."),
     Column("cgroup_mem_percent", _GAUGE, "%", "The same, of the control group's limit."),
+    Column("cgroup_held_mb", _GAUGE, "MB", "Memory of a group with a limit, page cache aside."),
+    Column("cgroup_tmpfs_mb", _GAUGE, "MB", "Files in memory that it got since the start."),
     Column("cpu_throttled_sec", _COUNTER, "s", "Time in which the CPU quota held the job back."),
     Column("oom_kills", _COUNTER, "", "Processes that the kernel killed for lack of memory."),
 )

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mlflow_perf.core.descriptors import OwnMap
+from mlflow_perf.core.descriptors import OwnMap, standard_numbers_taken
 from mlflow_perf.core.originals import open_file, os, time
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
@@ -167,20 +167,22 @@ class SpoolWriter:
         start = _HEAD.size + -(-len(snapshot) // 8) * 8
         end = start + max(self._room, _ROOM_PER_SNAPSHOT * len(snapshot))
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(self._begun, flags, _MODE)
-        try:
-            # Reserved, not sparse: writing to a sparse map when the disk is full kills the process.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor, 0, end)
-            else:
-                os.write(descriptor, bytes(end))
-            file = OwnMap(descriptor, end)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(self._begun)
-            raise
-        finally:
-            os.close(descriptor)
+        # A map keeps the lowest free number, whatever that of its file is.
+        with standard_numbers_taken():
+            descriptor = os.open(self._begun, flags, _MODE)
+            try:
+                # Reserved, not sparse: to write to a sparse map when the disk is full kills us.
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(descriptor, 0, end)
+                else:
+                    os.write(descriptor, bytes(end))
+                file = OwnMap(descriptor, end)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._begun)
+                raise
+            finally:
+                os.close(descriptor)
         new = file.data
         new[_HEAD.size : _HEAD.size + len(snapshot)] = snapshot
         _HEAD.pack_into(new, 0, _MAGIC, len(snapshot))

@@ -18,6 +18,7 @@ NEVER_DRAWN = {
     "host_cpu_ticks_sec", "host_cpu_cores", "job_cpu_sec", "job_mem_peak_mb", "oom_kills",
     "host_mem_mb", "job_ran_sec", "job_ran_beside_sec", "job_ran_apart_sec",
     "job_voluntary_switches", "job_involuntary_switches", "job_affinity_cpus", "job_quota_cores",
+    "cgroup_held_mb",
 }  # fmt: skip
 
 
@@ -87,6 +88,7 @@ CHARTS: tuple[Chart, ...] = (
     Chart("job_memory", "Job's memory", "MB", "Memory of the job's own processes.", (
               Curve("job_mem_mb", "processes"),
               Curve("cgroup_mem_mb", "control group"),
+              Curve("cgroup_tmpfs_mb", "files in memory"),
               Curve("mem_limit_mb", "limit", role="limit"),
           )),
     Chart("mem_share", "Memory: job, others, free", "MB", "Memory of the job's own processes, of "

@@ -13,6 +13,7 @@ SHARE_THRESHOLDS_PCT = (20.0, 40.0, 80.0, 100.0)
 """The thresholds, in per cent."""
 
 _HOUR_SEC = 3600.0
+_NEARLY_ALL = 0.9
 
 
 class Figures(Protocol):
@@ -150,6 +151,13 @@ def idle_cpu_cores(f: Figures) -> float | None:
     """Return the node's idle CPUs; never negative."""
     node, job = _node_cores(f), per_duration("job_cpu_sec")(f)
     return None if node is None or job is None else max(0.0, node[0] - max(node[1], job))
+
+
+def affinity_cpus(f: Figures) -> float | None:
+    """Return the mean of the CPUs that the job's affinity left; None where it left nearly all."""
+    cpus, cores = f.mean("job_affinity_cpus"), f.peak("cpu_limit_cores")
+    is_limit = cpus is not None and (cores is None or cpus < _NEARLY_ALL * cores)
+    return cpus if is_limit else None
 
 
 def run_delay_pct(f: Figures) -> float | None:

@@ -35,6 +35,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "mem_limit_mb": "memory held",
         "job_mem_growth_mb_per_min": "memory growth",
         "max_t_cgroup_mem_percent": "control group's memory, peak",
+        "max_t_cgroup_held_mb": "group's memory, no cache",
+        "max_t_cgroup_tmpfs_mb": "files in memory, peak",
         "oom_kills": "processes killed for memory",
     },
     "Disk of the job": {

@@ -194,8 +194,8 @@ METRICS: tuple[Metric, ...] = (
            "CPU.", by.run_delay_pct, "lower"),
     Metric("job_affinity_cpus", "CPUs", "processes", "time-weighted mean of `job_affinity_cpus`",
            "CPUs on which the job's threads that waited for one may run, where their own affinity "
-           "(`taskset`, `numactl`) allows fewer than the job may use.",
-           by.mean("job_affinity_cpus")),
+           "(`taskset`, `numactl`) allows fewer than the job may use; absent from 90% of those on.",
+           by.affinity_cpus),
     Metric("job_quota_cores", "CPUs", "processes", "time-weighted mean of `job_quota_cores`",
            "CPU quota of control groups that the job's processes joined (`cgexec`, "
            "`systemd-run --scope`), where they waited for a CPU and it is less than the job may "
@@ -214,6 +214,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("max_t_cgroup_mem_percent", "%", "cgroup", "max over time of `cgroup_mem_percent`",
            "Peak memory of the job's control group, without idle cache, in per cent of its limit.",
            by.peak("cgroup_mem_percent"), "lower"),
+    Metric("max_t_cgroup_held_mb", "MB", "cgroup", "max over time of `cgroup_held_mb`",
+           "Peak memory of the control group with the job's limit, without page cache.",
+           by.peak("cgroup_held_mb"), "lower"),
+    Metric("max_t_cgroup_tmpfs_mb", "MB", "cgroup", "max over time of `cgroup_tmpfs_mb`",
+           "Files in memory (tmpfs, `/dev/shm`) that this group got since the start.",
+           by.peak("cgroup_tmpfs_mb"), "lower"),
     Metric("oom_kills", "", "cgroup", "`oom_kills` at the end − at the start",
            "Processes of the job that the kernel killed for lack of memory.",
            by.total("oom_kills"), "lower"),

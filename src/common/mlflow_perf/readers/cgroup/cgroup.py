@@ -19,12 +19,18 @@ _INACTIVE = {
     2: re.compile(rb"\ninactive_file (\d+)"),
     1: re.compile(rb"\ntotal_inactive_file (\d+)"),
 }
+_ACTIVE = {2: re.compile(rb"\nactive_file (\d+)"), 1: re.compile(rb"\ntotal_active_file (\d+)")}
+_TMPFS = {2: re.compile(rb"\nshmem (\d+)"), 1: re.compile(rb"\ntotal_shmem (\d+)")}
 _OOM_KILLS = re.compile(rb"(?:^|\n)oom_kill (\d+)")
 
 
-def _read_number(file: ProcFile | None, pattern: re.Pattern[bytes]) -> int | None:
-    found = None if file is None else pattern.search(file.read())
+def _find(pattern: re.Pattern[bytes], data: bytes) -> int | None:
+    found = pattern.search(data)
     return int(found[1]) if found else None
+
+
+def _read_number(file: ProcFile | None, pattern: re.Pattern[bytes]) -> int | None:
+    return None if file is None else _find(pattern, file.read())
 
 
 class CgroupCpuTime:
@@ -97,20 +103,27 @@ class _Memory:
         limit = find_memory_limit(group)
         folder = group.folder if limit is None else limit.folder
         self._limit = None if limit is None else limit.limit_bytes
-        self._inactive = _INACTIVE[group.version]
+        self._inactive, self._active = _INACTIVE[group.version], _ACTIVE[group.version]
+        self._tmpfs = _TMPFS[group.version]
         self._usage = open_first(folder / "memory.current", folder / "memory.usage_in_bytes")
         self._stat = open_first(folder / "memory.stat")
         self._events = open_first(folder / "memory.events", folder / "memory.oom_control")
         # The first version counts a kill in the group of the killed process only: Slurm's task.
         self._tasks = group.folder if group.version == 1 and "slurm" in group.path else None
         self._kills_of_task: dict[str, int] = {}
+        self._tmpfs_before = _read_number(self._stat, self._tmpfs)
 
     def read(self, report: dict[str, float]) -> None:
         if self._usage is not None:
-            used = int(self._usage.read()) - (_read_number(self._stat, self._inactive) or 0)
+            stat = b"" if self._stat is None else self._stat.read()
+            used = int(self._usage.read()) - (_find(self._inactive, stat) or 0)
             report["cgroup_mem_mb"] = max(0, used) / MB
             if self._limit:
                 report["cgroup_mem_percent"] = min(100.0, 100.0 * max(0, used) / self._limit)
+                held, tmpfs = used - (_find(self._active, stat) or 0), _find(self._tmpfs, stat)
+                report["cgroup_held_mb"] = max(0, held) / MB
+                if tmpfs is not None and self._tmpfs_before is not None:
+                    report["cgroup_tmpfs_mb"] = max(0, tmpfs - self._tmpfs_before) / MB
         kills = _read_number(self._events, _OOM_KILLS)
         if self._tasks is not None:
             for file in self._tasks.glob("task_*/memory.oom_control"):

@@ -288,7 +288,8 @@ class ProcessTreeReader:
         if not waiting or self._cpus is None:
             return
         allowed = self._cpus & (self._threads.find_cpus() | self._find_bound_cpus())
-        if allowed != self._cpus and allowed:
+        # All of them, too: the mean tells for how much of the time there were fewer.
+        if allowed:
             report["job_affinity_cpus"] = float(len(allowed))
         quota = self._count_quota(waiting)
         if quota is not None and quota < len(self._cpus):
