@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ import pytest
 pytest.importorskip("parsl")
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.executors import Pool, load_config, read_outcome, replace_handler
+from mlflow_perf.pipelines.executors import Pool, load_config, read_outcome
 from mlflow_perf.pipelines.step import Outcome, StepEndedError
 
 CLUSTERS = Path(__file__).resolve().parents[2] / "pipelines" / "clusters"
@@ -164,14 +163,3 @@ def test_parsl_repeats_no_step(caplog: pytest.LogCaptureFixture, tmp_path: Path)
     pool.close()
     assert config.retries == 0
     assert "retries=2 is not used: give --retries 2" in caplog.text
-
-
-def test_a_signal_is_handled_differently_for_a_while() -> None:
-    """A scheduler's SIGTERM becomes an interrupt in the block; the old handler comes back."""
-    before = signal.getsignal(signal.SIGTERM)
-    with (
-        pytest.raises(KeyboardInterrupt),
-        replace_handler(signal.SIGTERM, signal.default_int_handler),
-    ):
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before

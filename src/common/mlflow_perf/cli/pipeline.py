@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -194,7 +193,8 @@ def _run_graph(
     Raises:
         StepFailedError: A step failed, or the pipeline was stopped.
     """
-    from mlflow_perf.pipelines.executors import Pool, load_config, replace_handler
+    from mlflow_perf.pipelines.executors import Pool, load_config
+    from mlflow_perf.pipelines.interrupts import making_store, stopping_by_signal
     from mlflow_perf.pipelines.output_folder import mark_output
     from mlflow_perf.pipelines.runner import Runner
     from mlflow_perf.publish.workflow_report import log_workflow
@@ -203,7 +203,8 @@ def _run_graph(
     config = load_config(on)
     place = find_place(to)
     place.make_default()
-    sizes = find_sizes() if find_sizes is not None else {}
+    with making_store(place.uri):
+        sizes = find_sizes() if find_sizes is not None else {}
     for step, size in sizes.items():
         memory = "unknown" if size.memory_mb is None else f"{size.memory_mb:,} MB"
         cpus = format_count(size.cpus or 1, "CPU")
@@ -219,8 +220,7 @@ def _run_graph(
     runner = Runner(
         graph, tracking, work, retries=retries, pythons=pythons, sizes=sizes, watch=progress.tell
     )
-    # A scheduler's SIGTERM stops the pipeline as Ctrl-C does, so that steps and runs are ended.
-    with replace_handler(signal.SIGTERM, signal.default_int_handler):
+    with stopping_by_signal():
         result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor, sizes=sizes))
     try:
         workflow, _ = log_workflow(result.run_id, tracking)
@@ -321,4 +321,5 @@ class _Progress:
             what = f"{outcome.status.lower()} after {outcome.duration_sec:.1f} s"
         if self._shown:
             count = f"[{self._done}/{len(self._names)}]"
-            click.echo(f"{count} {name:<{self._width}}  {what}", err=True)
+            with contextlib.suppress(OSError):  # the terminal was closed
+                click.echo(f"{count} {name:<{self._width}}  {what}", err=True)

@@ -11,9 +11,9 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 from mlflow_perf.core.extras import needing
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.allocation import ask_providers, make_specification
+from mlflow_perf.pipelines.interrupts import replace_handler
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
 from mlflow_perf.pipelines.step_sizes import StepSize
 
@@ -132,9 +133,14 @@ class Pool:
                 config.retries,
             )
             config.retries = 0
-        # The terminal sends Ctrl-C to its whole group. Parsl's own processes ignore it: they would
-        # end at once, and Parsl would wait for their answers. The runner stops the steps first.
-        with replace_handler(signal.SIGINT, signal.SIG_IGN):
+        # A terminal sends Ctrl-C, and its own end, to its whole group. Parsl's processes ignore it:
+        # they would end at once, and Parsl would wait for their answers. The runner stops the steps
+        # first.
+        with ExitStack() as stack:
+            for name in ("SIGINT", "SIGHUP"):
+                if hasattr(signal, name):
+                    number = getattr(signal, name)
+                    stack.enter_context(replace_handler(number, signal.SIG_IGN))
             self._kernel = DataFlowKernel(config)
         self._app = python_app(run_step, data_flow_kernel=self._kernel)
         # The other executors of a kernel run Parsl's own tasks.
@@ -169,19 +175,6 @@ class Pool:
         cleaning.join(seconds)
         if cleaning.is_alive():
             _log.warning("Parsl did not clean up within %.0f s and was left.", seconds)
-
-
-@contextmanager
-def replace_handler(number: int, handler: Any) -> Iterator[None]:
-    """Handle a signal differently within a block; outside the main thread, change nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 def _make_monitoring(folder: Path) -> Any:

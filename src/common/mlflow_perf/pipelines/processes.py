@@ -1,4 +1,7 @@
-"""Start the processes of a step together, watch them, and stop them together."""
+"""Start the processes of a step together, watch them, and stop them together.
+
+If this process is killed, a guard stops them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +21,7 @@ from mlflow_perf.pipelines.launch import Rank
 _POLL_SEC = 0.02
 _GRACE_SEC = 10.0
 _LAST_LINE_BYTES = 4096
+_GUARD = Path(__file__).with_name("step_guard.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,23 @@ class _Child:
 @dataclass
 class _Group:
     children: list[_Child] = field(default_factory=list)
+    guard: subprocess.Popen[bytes] | None = None
+
+    def add(self, child: _Child) -> None:
+        """Take a child, which the guard ends when this process is killed."""
+        self.children.append(child)
+        if self.guard is None:
+            # Alone, so that no signal for this process or its terminal ends it.
+            self.guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), str(_GRACE_SEC)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        assert self.guard.stdin is not None
+        with suppress(OSError):  # somebody has ended it
+            os.write(self.guard.stdin.fileno(), f"{child.process.pid}\n".encode())
 
     def running(self) -> list[_Child]:
         return [child for child in self.children if not child.poll()]
@@ -116,6 +138,9 @@ class _Group:
             end = time.monotonic() + _GRACE_SEC
             while self.running() and time.monotonic() < end:
                 time.sleep(_POLL_SEC)
+        if self.guard is not None:
+            self.guard.kill()
+            self.guard.communicate()
 
 
 def run_ranks(
@@ -147,7 +172,7 @@ def run_ranks(
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-            group.children.append(_Child(log, process))
+            group.add(_Child(log, process))
         while group.running() and not group.failed():
             stopped = limits.stop.exists()
             timed_out = end is not None and time.monotonic() > end

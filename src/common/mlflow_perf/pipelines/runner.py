@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -12,21 +11,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.errors import PipelineError, StepFailedError
 from mlflow_perf.model.document import BROKEN, SKIPPED
 from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
+from mlflow_perf.pipelines.interrupts import making_store
 from mlflow_perf.pipelines.output_folder import mark_output, mark_run
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.values import fill_command, format_literal
+from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.journal_file import find_state_folder
+from mlflow_perf.publish.pipeline_journal import STARTED, STOP, list_unsent, open_pipeline_journal
 from mlflow_perf.publish.workflow_writer import Tracking
-from mlflow_perf.tracking.client import has_parent
+from mlflow_perf.tracking.client import RECORDING_TAG, has_parent
+from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PIPELINE_TAG, STATUS_TAG
 from mlflow_perf.tracking.reporting_notes import note_apart
-from mlflow_perf.tracking.run_handle import PARENT_VARIABLE
+from mlflow_perf.tracking.run_handle import RunHandle
 
 _T = TypeVar("_T")
 _log = logging.getLogger("mlflow_perf.pipelines")
@@ -151,22 +156,10 @@ class Runner:
         # Before anything else is written, because another pipeline may be copying the same code.
         if self.tracking.place.folder is not None:
             mark_output(self.tracking.place.folder)
-        experiment = self.tracking.experiment(graph.experiment)
-        tags = {
-            **graph.tags,
-            PIPELINE_TAG: graph.name,
-            "mlflow.source.name": str(graph.source or graph.name),
-            "mlflow.source.type": "LOCAL",
-        }
-        params: dict[str, Any] = {k: v for k, v in graph.inputs.items() if v is not None}
-        group = os.environ.get(PARENT_VARIABLE, "")
-        is_apart = bool(group) and not has_parent(group, tracking_uri=self.tracking.place.uri)
-        run_id = self.tracking.start(
-            experiment, graph.title, parent=None if is_apart else group, tags=tags, params=params
-        )
-        if is_apart:
-            note_apart(run_id)
-        result = Result(run_id, experiment)
+        with making_store(self.tracking.place.uri):
+            experiment = self.tracking.experiment(graph.experiment)
+        delivery, journal = self._start(experiment)
+        result = Result(str(delivery.run.run_id), experiment)
         try:
             mark_run(self.work)
             for link, path in self._links.items():
@@ -180,15 +173,57 @@ class Runner:
             raise
         finally:
             result.duration_sec = time.monotonic() - began
-            figures = {"duration_sec": result.duration_sec}
+            run_id, figures = result.run_id, {"duration_sec": result.duration_sec}
             self._log_safely(lambda: self.tracking.metrics(run_id, figures))
-            self._log_safely(lambda: self.tracking.end(run_id, result.status))
+
+            def end() -> bool:
+                self.tracking.end(run_id, result.status)
+                return True
+
+            is_ended = self._log_safely(end)
+            delivery.document.status = result.status
+            delivery.document.duration_sec = result.duration_sec
+            if is_ended and not list_unsent(self.work):
+                journal.remove()
+            else:  # for `recover`
+                journal.keep(delivery, unsent="MLflow did not take all of its runs")
         result.outputs = {
             name: self._output_path(ref.step, ref.output)
             for name, ref in graph.outputs.items()
             if result.steps[ref.step].status == "FINISHED"
         }
         return result
+
+    def _start(self, experiment: str) -> tuple[Delivery, Journal]:
+        """Start the parent run, and return the journal by which `recover` would end it."""
+        graph, uri = self.graph, self.tracking.place.uri
+        run = RunHandle(absolute_store(uri), experiment_id=experiment)
+        delivery, journal = open_pipeline_journal(graph.name, run, self.work, find_state_folder())
+        tags = {
+            **graph.tags,
+            PIPELINE_TAG: graph.name,
+            RECORDING_TAG: run.nonce,
+            "mlflow.source.name": str(graph.source or graph.name),
+            "mlflow.source.type": "LOCAL",
+        }
+        params: dict[str, Any] = {k: v for k, v in graph.inputs.items() if v is not None}
+        group = run.parent_id
+        is_apart = group is not None and not has_parent(group, tracking_uri=uri)
+        try:
+            run.run_id = self.tracking.start(
+                experiment,
+                graph.title,
+                parent=None if is_apart else group,
+                tags=tags,
+                params=params,
+            )
+        except BaseException:  # the store may have made it
+            journal.leave()
+            raise
+        journal.note_run()
+        if is_apart:
+            note_apart(run.run_id)
+        return delivery, journal
 
     def folder(self, step: str) -> Path:
         """Return the folder of a step."""
@@ -216,7 +251,7 @@ class Runner:
             stopped = True
         if stopped or fault:
             # Steps on any machine watch for this file.
-            (self.work / "stop").touch()
+            (self.work / STOP).touch()
         if stopped:
             running = [f for name, f in futures.items() if self._started_file(name).exists()]
             # A second interrupt does not wait for the steps' own grace period.
@@ -303,7 +338,7 @@ class Runner:
                 outputs if port.type == "uri_file" or not port.is_path else outputs / name
                 for name, port in step.outputs.items()
             ),
-            stop=self.work / "stop",
+            stop=self.work / STOP,
             place=self.tracking.place,
             experiment_id=result.experiment_id,
             parent=result.run_id,
@@ -345,4 +380,4 @@ class Runner:
 
     def _started_file(self, step: str) -> Path:
         """Return the file that a step writes when it begins; it holds the id of its run."""
-        return self.folder(step) / "started"
+        return self.folder(step) / STARTED

@@ -24,6 +24,7 @@ from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
 from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.pipelines.step_sizes import StepSize
+from mlflow_perf.publish.pipeline_journal import ENDED, STARTED
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE
@@ -178,13 +179,14 @@ def run_step(
         except Exception:  # noqa: BLE001 - see above
             _log.warning("No MLflow run could be started for step %r.", name, exc_info=True)
         # The runner, possibly on another machine, reads from this file that the step has begun.
-        (job.folder / "started").write_text(run_id or "", encoding="utf-8")
+        (job.folder / STARTED).write_text(run_id or "", encoding="utf-8")
         started, began = time.time(), time.monotonic()
         outcome = Outcome(name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
         try:
             outcome = _run_attempts(job, outcome, sized, tracking)
         except PipelineError as error:
             outcome = replace(outcome, message=str(error))
+        (job.folder / ENDED).write_text(outcome.status, encoding="utf-8")  # for `recover`
         outcome = replace(outcome, duration_sec=time.monotonic() - began)
         outcome = replace(outcome, reported=_settle_report(job, outcome, tracking))
         _end_run(tracking, outcome)

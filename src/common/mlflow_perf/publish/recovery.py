@@ -1,7 +1,7 @@
 """Recovery: sends the journals of killed and disconnected jobs to MLflow.
 
-A journal may be hostile. Only a regular file of this user inside the folder is opened, damaged
-parts are cut off, and nothing outside the folder is touched.
+A journal may be hostile. Only a regular file of this user is opened, damaged parts are cut off, and
+nothing outside the folder is touched but the journals of a killed pipeline's steps.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from mlflow_perf.publish.group_journal import GROUP_PART, remove_left_over_notes
 from mlflow_perf.publish.journal import BEGUN, FORMAT, REMOVED, SUFFIX, live
 from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
 from mlflow_perf.publish.node_writer import write_node
+from mlflow_perf.publish.pipeline_journal import explain_unfinished, find_work, list_left_steps
 from mlflow_perf.publish.recovery_checks import (
     UNKNOWN_CAUSE,
     call_in_workspace,
@@ -271,8 +273,9 @@ def recover_each(
         except (DocumentError, OSError) as error:
             _log.debug("%s is left there: %s", path, error)
     whole = Pass(of_any_host, workspace)
-    # A group comes after its steps: its report is about theirs.
-    for path in sorted(place.glob(f"*{SUFFIX}"), key=lambda one: (GROUP_PART in one.name, one)):
+    # A group or pipeline comes after its steps: its report is about theirs.
+    found = sorted(place.glob(f"*{SUFFIX}"), key=lambda one: (GROUP_PART in one.name, one))
+    for path in chain(list_left_steps(place), found):
         recovered = recover_one(path, whole)
         if recovered is not None:
             yield replace(recovered, journal=path.name)
@@ -354,6 +357,8 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
         host = str(head.get("node", {}).get("hostname"))
         why = f"it is of another host, {host}, which may still be writing it"
         return Recovered(*find_destination(_read_lines(data)[0]), why, "other host")
+    if (work := find_work(head)) is not None and (why := explain_unfinished(work)):
+        return Recovered(*find_destination(_read_lines(data)[0]), why, "running")
     delivery, cause = read_journal(data, name=str(path), spooled=spooled)
     run, uri = delivery.run, delivery.run.tracking_uri
     if run.workspace is None:

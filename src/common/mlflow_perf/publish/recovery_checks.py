@@ -22,6 +22,7 @@ from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
 from mlflow_perf.publish.journal_file import open_journal
+from mlflow_perf.publish.pipeline_journal import WORK_TAG, end_steps
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.recorders import spool
@@ -226,7 +227,9 @@ def is_known(delivery: Delivery) -> bool:
 
 
 def end_without_figures(delivery: Delivery, path: Path) -> tuple[str, str | None]:
-    """End the run of a group, or of a block that never began; return the outcome and the run's id.
+    """End the runs of a group, of a pipeline, or of a block that never began.
+
+    It returns the outcome and the run's id.
 
     Args:
         delivery: What the journal says.
@@ -235,7 +238,9 @@ def end_without_figures(delivery: Delivery, path: Path) -> tuple[str, str | None
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
-    if GROUP_TAG not in delivery.tags:
+    if (work := delivery.tags.get(WORK_TAG)) is not None:
+        end_steps(open_client(delivery.run.tracking_uri), Path(work))
+    elif GROUP_TAG not in delivery.tags:
         return "not begun", end_unbegun_run(delivery)
     delivery.tags |= tag_notes(_read_notes(path.with_suffix(NOTES)))
     run_id = end_group(delivery)
@@ -278,7 +283,7 @@ def end_unbegun_run(delivery: Delivery) -> str | None:
 
 
 def end_group(delivery: Delivery) -> str | None:
-    """End the parent run of a group with its workflow's report, and return the run's id.
+    """End the run of a group or pipeline with its workflow's report, and return the run's id.
 
     A group whose run could not be made when its command began gets it now. The report is made where
     MLflow's own tracking URI is that of the run, as everything that reads the steps asks that

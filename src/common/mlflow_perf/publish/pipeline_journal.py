@@ -1,0 +1,129 @@
+"""The journal of a running pipeline: what `recover` needs to end its runs when it was killed.
+
+The reports of its steps are not beside it, but in the pipeline's work folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.publish.group_journal import is_at_work
+from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
+from mlflow_perf.publish.journal_file import read_head
+from mlflow_perf.tracking.client import end_run
+from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.perf_run import PIPELINE_TAG
+from mlflow_perf.tracking.run_handle import RunHandle
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+WORK_TAG = "mlflow_perf.work"
+"""Tag in the journal with the work folder; the run itself does not have it."""
+
+STARTED, ENDED, STOP = "started", "ended", "stop"
+"""Files in the folder of a step with its run's id and its status, and in that of all steps."""
+
+_PART = ".pipeline-"  # of the file name of each pipeline's journal
+
+
+def open_pipeline_journal(
+    name: str, run: RunHandle, work: Path, folder: Path
+) -> tuple[Delivery, Journal]:
+    """Open the journal of a pipeline before its run is created, so that no kill leaves it RUNNING.
+
+    Args:
+        name: The pipeline.
+        run: Where its run is to be created.
+        work: The folder of its steps' folders.
+        folder: Folder of the journals.
+    """
+    run.run_name, run.own_run = f"{name}.pipeline", True  # the journal is named after it
+    document = NodeDocument(node={"hostname": socket.gethostname()}, component=name)
+    delivery = Delivery(document, run, tags={PIPELINE_TAG: name, WORK_TAG: str(work)})
+    return delivery, Journal(delivery, JournalFacts(), folder=folder)
+
+
+def find_work(head: dict[str, Any]) -> Path | None:
+    """Return the work folder that a journal's first line names; None if it is no pipeline's."""
+    delivery = head.get("delivery")
+    tags = delivery.get("tags") if isinstance(delivery, dict) else None
+    work = tags.get(WORK_TAG) if isinstance(tags, dict) else None
+    return Path(work) if isinstance(work, str) and Path(work).is_absolute() else None
+
+
+def list_unsent(work: Path) -> list[Path]:
+    """Return the journals of a pipeline's steps that are still to be sent, in their order.
+
+    What the runner measured counts for a step that did not report itself only.
+    """
+    found: list[Path] = []
+    for step in _list_steps(work):
+        found += sorted(step.glob(f"journals/**/*{SUFFIX}"), key=lambda one: (len(one.parts), one))
+        measured = step / "measured"
+        for path in sorted(measured.glob(f"**/*{SUFFIX}")):
+            if not (step / "journals" / path.parent.relative_to(measured)).exists():
+                found.append(path)
+    return found
+
+
+def list_left_steps(place: Path) -> Iterator[Path]:
+    """Yield the journals of the steps of all pipelines whose runners are gone.
+
+    Args:
+        place: The folder of the pipelines' journals.
+    """
+    for path in sorted(place.glob(f"*{_PART}*{SUFFIX}")):
+        if path.name in live or is_at_work(path):
+            continue
+        if (work := find_work(read_head(path))) is not None:
+            yield from list_unsent(work)
+
+
+def explain_unfinished(work: Path) -> str:
+    """Return why the runs of a pipeline without a runner cannot be ended yet; empty if they can.
+
+    Steps that still run on another machine are stopped.
+    """
+    unsent = list_unsent(work)
+    if any(map(is_at_work, unsent)):
+        with contextlib.suppress(OSError):
+            (work / STOP).touch()
+        return "a step of its pipeline still runs, and was told to stop"
+    return "a report of its steps is not sent yet" if unsent else ""
+
+
+def end_steps(client: MlflowClient, work: Path) -> None:
+    """End the runs that a killed pipeline has left open: as their steps ended, else as KILLED.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    for step in _list_steps(work):
+        run_id = (step / STARTED).read_text(encoding="utf-8")
+        if not run_id or client.get_run(run_id).info.status != "RUNNING":
+            continue
+        # The last sign of life: what it has written, or what was measured.
+        written = [path.stat().st_mtime for path in step.glob("logs/**/*")]
+        written.append((step / STARTED).stat().st_mtime)
+        with contextlib.suppress(OSError):
+            written.append((step / ENDED).stat().st_mtime)
+        status = "KILLED"
+        with contextlib.suppress(OSError):
+            said = (step / ENDED).read_text(encoding="utf-8")
+            status = said if said in ("FINISHED", "FAILED") else status
+        if status == "KILLED":
+            client.set_tag(run_id, "mlflow_perf.error", "the runner of its pipeline was killed")
+        run = client.get_run(run_id)
+        lasted = run.data.metrics.get("duration_sec", 0.0)
+        ended = max([run.info.start_time / 1000 + lasted, *written])
+        end_run(client, run_id, status, ended=ended)
+
+
+def _list_steps(work: Path) -> list[Path]:
+    return sorted(path.parent for path in work.glob(f"*/{STARTED}"))

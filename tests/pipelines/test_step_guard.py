@@ -1,0 +1,49 @@
+"""No process of a step outlives a runner that was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+RUNNER = """
+import os, sys
+from pathlib import Path
+from mlflow_perf.pipelines.launch import Rank
+from mlflow_perf.pipelines.processes import Limits, run_ranks
+folder = Path(sys.argv[1])
+command = ("bash", "-c", "sleep 300 & echo $! > child.txt; mv child.txt child; wait")
+limits = Limits(None, folder / "stop")
+run_ranks([Rank(command, {}, "log")], folder=folder, logs=folder, environ=os.environ, limits=limits)
+"""
+
+
+def test_a_killed_runner_leaves_no_process(tmp_path: Path) -> None:
+    """Its guard ends the whole process group of each rank, the children of its shell too."""
+    with subprocess.Popen([sys.executable, "-c", RUNNER, str(tmp_path)]) as runner:
+        _wait((tmp_path / "child").exists)
+        runner.kill()
+    child = int((tmp_path / "child").read_text())
+    try:
+        _wait(lambda: not _lives(child))
+    finally:
+        if _lives(child):
+            os.kill(child, signal.SIGKILL)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def _wait(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < until, "not within half a minute"
+        time.sleep(0.05)

@@ -1,0 +1,112 @@
+"""`recover` finds what the killed runner of a pipeline has left, and ends all of its runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from mlflow import MlflowClient
+from tests.publish.test_group_journal import HOLDER
+from tests.publish.test_recovery import HEAD, ROW, journal_of
+
+from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.pipeline_journal import list_unsent, open_pipeline_journal
+from mlflow_perf.publish.recovery import recover_each
+from mlflow_perf.tracking.client import RECORDING_TAG
+from mlflow_perf.tracking.perf_run import PARENT_TAG, PIPELINE_TAG
+from mlflow_perf.tracking.run_handle import RunHandle
+
+
+def _begin(store: str, tmp_path: Path) -> tuple[Journal, RunHandle, Path]:
+    """Return the journal, the run and the work folder of a pipeline that has begun."""
+    run, work = RunHandle(tracking_uri=store), tmp_path / "work"
+    run.experiment_id = os.environ["MLFLOW_EXPERIMENT_ID"]
+    _, journal = open_pipeline_journal("flow", run, work, tmp_path / "state")
+    tags = {RECORDING_TAG: run.nonce, PIPELINE_TAG: "flow"}
+    made = MlflowClient().create_run(run.experiment_id, start_time=1000, tags=tags)
+    run.run_id = made.info.run_id
+    journal.note_run()
+    return journal, run, work
+
+
+def _begin_step(run: RunHandle, work: Path, name: str) -> str:
+    """Make the run and the folder of a step, and return the run's id."""
+    made = MlflowClient().create_run(str(run.experiment_id), tags={PARENT_TAG: str(run.run_id)})
+    (work / name).mkdir(parents=True)
+    (work / name / "started").write_text(made.info.run_id)
+    return str(made.info.run_id)
+
+
+def _measure(run: RunHandle, work: Path, name: str, run_id: str, kind: str) -> Path:
+    """Write a journal of a step, as one that was killed."""
+    path = work / name / kind / "one.journal"
+    path.parent.mkdir()
+    header = {**HEAD["delivery"], "run_id": run_id, "tracking_uri": run.tracking_uri}
+    path.write_bytes(journal_of(ROW, delivery=header))
+    return path
+
+
+def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> None:
+    """Reports of its steps are sent; a step that had ended ends so, the others as KILLED."""
+    journal, run, work = _begin(store, tmp_path)
+    ids = {name: _begin_step(run, work, name) for name in ("cut", "done", "own")}
+    (work / "done" / "ended").write_text("FINISHED")
+    _measure(run, work, "cut", ids["cut"], "measured")
+    journal.leave()
+    left = list(recover_each(tmp_path / "state"))
+    assert [(one.outcome, one.run_id) for one in left] == [
+        ("sent", ids["cut"]),
+        ("sent", run.run_id),
+    ]
+    client = MlflowClient()
+    infos = {name: client.get_run(run_id).info for name, run_id in ids.items()}
+    assert {name: info.status for name, info in infos.items()} == {
+        "cut": "KILLED",
+        "done": "FINISHED",
+        "own": "KILLED",
+    }
+    parent = client.get_run(str(run.run_id)).info
+    assert parent.status == "KILLED"
+    assert parent.end_time == max(info.end_time for info in infos.values())
+    assert client.get_run(ids["cut"]).data.metrics
+    assert not list(work.rglob("*.journal"))
+    assert not list(recover_each(tmp_path / "state"))
+
+
+def test_a_step_that_still_runs_is_told_to_stop_first(store: str, tmp_path: Path) -> None:
+    """Its report is still to come: until then no run is ended, and the journal stays."""
+    journal, run, work = _begin(store, tmp_path)
+    path = _measure(run, work, "cut", _begin_step(run, work, "cut"), "measured")
+    assert not next(recover_each(tmp_path / "state")).is_done  # the pipeline itself runs
+    assert not (work / "stop").exists()
+    journal.leave()
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        left = list(recover_each(tmp_path / "state"))
+        assert [one.outcome for one in left] == ["running", "running"]
+        assert "a step of its pipeline still runs" in left[1].cause
+        assert (work / "stop").exists()
+        assert MlflowClient().get_run(str(run.run_id)).info.status == "RUNNING"
+        holder.communicate("")
+    assert [one.outcome for one in recover_each(tmp_path / "state")] == ["sent", "sent"]
+
+
+def test_what_the_runner_measured_of_a_step_that_reported_itself_is_not_sent(
+    store: str, tmp_path: Path
+) -> None:
+    """Nothing is counted twice: such a step has had a journal of its own."""
+    journal, run, work = _begin(store, tmp_path)
+    run_id = _begin_step(run, work, "own")
+    measured = _measure(run, work, "own", run_id, "measured")
+    assert list_unsent(work) == [measured]
+    own = _measure(run, work, "own", run_id, "journals")
+    assert list_unsent(work) == [own]
+    own.unlink()
+    assert list_unsent(work) == []
+    journal.remove()
