@@ -61,3 +61,16 @@ def test_a_skipped_step_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = Outcome("train", "SKIPPED", "not run", "child")
     row = _build_row(monkeypatch, outcome, NODE)
     assert row == Row("train", "SKIPPED", 0.0, 2, run_id="child", message="not run")
+
+
+def test_a_step_lasts_as_long_as_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table, `show` and MLflow give one duration; a step without a run has the runner's."""
+    child = PerfRun("train", run_id="child", started=10.0, ended=15.5)
+    monkeypatch.setattr(step_table, "get_run", lambda _: PerfRun("parent"))
+    monkeypatch.setattr(step_table, "find_children", lambda *_, **__: [child])
+    graph = Graph("g", "g", "e", {n: Step(n, n, "x", None) for n in ("train", "lost")})
+    result = Result("parent", "1")
+    for name, run_id in (("train", "child"), ("lost", None)):
+        result.steps[name] = Outcome(name, "FINISHED", run_id=run_id, duration_sec=5.0)
+    rows = step_table.build_rows(graph, result)
+    assert [row.duration_sec for row in rows] == [5.5, 5.0]

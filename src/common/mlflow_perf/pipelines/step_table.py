@@ -22,7 +22,7 @@ class Row:
     Attributes:
         step: Name of the step.
         status: How it ended.
-        duration_sec: From its start to its end, including the interpreter's start.
+        duration_sec: That of its MLflow run; without a run, as the runner saw it.
         nodes: Number of nodes.
         measured_sec: How long the figures below were measured, on the node that took longest: a
             step that reports itself is measured from the start of its block to its end.
@@ -70,6 +70,8 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
         )
         run = runs.get(outcome.run_id)
         nodes = list(run.nodes.values()) if run is not None else []
+        if run is not None and run.duration_sec and outcome.status != "SKIPPED":
+            row = replace(row, duration_sec=run.duration_sec)  # as in MLflow and `show`
         if nodes and outcome.status != "SKIPPED":
             held, used = _sum(nodes, "node_cpu_hours"), _sum(nodes, "job_cpu_hours")
             row = replace(
