@@ -68,7 +68,7 @@ def test_a_step_lasts_as_long_as_its_run(monkeypatch: pytest.MonkeyPatch) -> Non
     child = PerfRun("train", run_id="child", started=10.0, ended=15.5)
     monkeypatch.setattr(step_table, "get_run", lambda _: PerfRun("parent"))
     monkeypatch.setattr(step_table, "find_children", lambda *_, **__: [child])
-    graph = Graph("g", "g", "e", {n: Step(n, n, None, "x") for n in ("train", "lost")})
+    graph = Graph("g", "g", "e", {n: Step(n, n, "x", None) for n in ("train", "lost")})
     result = Result("parent", "1")
     for name, run_id in (("train", "child"), ("lost", None)):
         result.steps[name] = Outcome(name, "FINISHED", run_id=run_id, duration_sec=5.0)
