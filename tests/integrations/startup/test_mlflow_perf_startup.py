@@ -165,9 +165,9 @@ _MEETING = """\
 import importlib.util, sys, time
 sys.path.insert(0, sys.argv[1])
 import _mlflow_perf_startup as startup
-startup._MEETING_SEC = startup._PATIENCE_SEC = 60.0
+startup._PATIENCE_SEC = 60.0
 sys.meta_path.insert(0, startup._finder)
-startup._begin_sampling()
+startup._begin_sampling(60.0)
 while not startup._meetings:
     time.sleep(0.01)
 

@@ -22,11 +22,7 @@ class Row:
     Attributes:
         step: Name of the step.
         status: How it ended.
-<<<<<<< HEAD
-        duration_sec: From the start of its MLflow run to the end; without a run, as the runner saw it.
-=======
         duration_sec: That of its MLflow run; without a run, as the runner saw it.
->>>>>>> 4d1eaecd121451321629bd6b469f3adcd4a7553f
         nodes: Number of nodes.
         measured_sec: How long the figures below were measured, on the node that took longest: a
             step that reports itself is measured from the start of its block to its end.

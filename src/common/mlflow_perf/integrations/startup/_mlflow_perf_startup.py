@@ -158,7 +158,7 @@ def sample(folder: str) -> None:
     )
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
-    _begin_sampling()
+    _begin_sampling(_MEETING_SEC)
 
 
 def _is_main_interpreter() -> bool:
@@ -192,7 +192,7 @@ def _follow_child() -> None:
         _begin_sampling()
 
 
-_MEETING_SEC = 0.25  # for which our thread waits for an import of the job
+_MEETING_SEC = 0.1  # for which our thread waits for an import of the job
 _PATIENCE_SEC = 2.0  # for which the job waits: 40 ms are usual
 _SLOW_SEC = 0.05  # for one of some fifty modules
 
@@ -349,14 +349,14 @@ class _Hurry:
             self._set(self._usual)
 
 
-def _begin_sampling() -> None:
+def _begin_sampling(meeting_sec: float = 0.0) -> None:  # a fork seldom imports anything
     if _is_profiled():  # in a forked child, where it is never switched off
         return
     waits: Any = None
     gate, wanted, over = (_thread.allocate_lock() for _ in range(3))
     for lock in (gate, wanted, over):
         lock.acquire()
-    meet = (partial(_meetings.append, (wanted, over)), partial(wanted.acquire, True, _MEETING_SEC))
+    meet = (partial(_meetings.append, (wanted, over)), partial(wanted.acquire, True, meeting_sec))
     if _monitoring is not None:
         waits = _list_waits(meet)
         _importing.acquire(False)  # until the thread waits
