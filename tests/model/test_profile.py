@@ -9,7 +9,7 @@ import pytest
 
 from mlflow_perf.model.profile import Profile
 from mlflow_perf.model.profile_building import build_profile
-from mlflow_perf.model.samples import Function, RawStacks
+from mlflow_perf.model.samples import NATIVE_THREADS, Function, RawStacks
 
 MAIN = Function("<module>", "train.py", 1, False)
 LOAD = Function("load", "train.py", 10, False)
@@ -216,3 +216,26 @@ def test_the_speedscope_file_follows_the_published_schema() -> None:
             assert all(0 <= one < len(data["shared"]["frames"]) for one in stack)
     wall, cpu = data["profiles"]
     assert (wall["endValue"], cpu["endValue"]) == pytest.approx((20.0, 7.3))
+
+
+def test_native_threads_add_cpu_time_alone_to_their_function() -> None:
+    """Wall shares stay; those of CPU time, and the number of samples, know of them."""
+    native = _raw(
+        (101.0, "main thread", (FIT,), 5.0, 5.0),
+        (101.0, "main thread", (FIT, NATIVE_THREADS), 0.0, 15.0),
+        (106.0, "main thread", (LOAD,), 5.0, 5.0),
+        (106.0, "other threads", (NATIVE_THREADS,), 0.0, 1.0),
+    )
+    # The sampler gives the time of these threads no sample of its own.
+    native.cells[:] = [(*cell[:5], int(cell[3] > 0.0)) for cell in native.cells]
+    found = build_profile([native], started=100.0, duration_sec=11.0)
+    assert found is not None
+    own = {row["function"]: row for row in found["own"]}
+    assert (own["fit"]["wall_s"], own["fit"]["cpu_s"], own["fit"]["native_s"]) == (5.0, 20.0, 15.0)
+    assert (own["load"]["cpu_s"], "native_s" in own["load"]) == (5.0, False)
+    assert own[NATIVE_THREADS.name]["cpu_s"] == 1.0
+    assert [(r["function"], r["self_pct"]) for r in found["functions"]] == [
+        ("fit", 50.0),
+        ("load", 50.0),
+    ]
+    assert 1.0 <= found["equal_samples"]["cpu"] <= 2.0

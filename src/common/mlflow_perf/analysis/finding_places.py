@@ -88,7 +88,9 @@ def find_function(
     for row in rows:
         times = (read_number(row.get(key)) or 0.0 for key in ("main_s", "wall_s", "cpu_s"))
         main, wall, cpu = times
-        ready = ready_per_cpu * cpu * (main / wall if wall else 0.0)
+        # Native threads may compute while this one waits for another reason.
+        ran = max(0.0, cpu - (read_number(row.get("native_s")) or 0.0))
+        ready = ready_per_cpu * ran * (main / wall if wall else 0.0)
         seconds = cpu if computes else max(0.0, main - ready)
         name = str(row.get("function"))
         found[name] = found.get(name, 0.0) + seconds

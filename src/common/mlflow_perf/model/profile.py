@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.exactness import find_share_error
-from mlflow_perf.model.samples import FINEST_SEC, MAIN_THREAD, Function
+from mlflow_perf.model.samples import FINEST_SEC, MAIN_THREAD, NATIVE_THREADS, Function
 
 if TYPE_CHECKING:
     from mlflow_perf.model.document import NodeDocument
@@ -175,7 +175,8 @@ class Profile:
 
         Returns:
             `function`, `file`, `main_s` (wall time of the main thread; of several ranks, the mean
-            of theirs), `wall_s` and `cpu_s` (of all threads and processes), the longest first. If
+            of theirs), `wall_s` and `cpu_s` (of all threads and processes), the longest first;
+            `native_s`, the part of `cpu_s` that threads used which Python does not know. If
             the number of samples is known, also `main_error_s` and `cpu_error_s`: half widths of
             the 95% intervals. `callers` has the same for each of the job's own functions that
             called it.
@@ -189,14 +190,15 @@ class Profile:
             own, caller = _find_own(path)
             if own is None:
                 continue
-            times = [credited.setdefault(own, [0.0, 0.0, 0.0])]
+            times = [credited.setdefault(own, [0.0, 0.0, 0.0, 0.0])]
             of_own = callers.setdefault(own, {})
             if caller is not None:
-                times.append(of_own.setdefault(caller, [0.0, 0.0, 0.0]))
+                times.append(of_own.setdefault(caller, [0.0, 0.0, 0.0, 0.0]))
             for had in times:
                 had[0] += wall if path[-1].name == MAIN_THREAD else 0.0
                 had[1] += wall
                 had[2] += cpu
+                had[3] += cpu if path[0] == NATIVE_THREADS else 0.0
         rows = self._describe(credited, part, whole)
         # In the same order, so that the functions belong to the rows.
         for row, function in zip(rows, credited, strict=True):
@@ -213,7 +215,7 @@ class Profile:
         """Return a row for each function.
 
         Args:
-            credited: Main thread's wall, wall and CPU seconds of each.
+            credited: Main thread's wall, wall, CPU and native threads' CPU seconds of each.
             part: The sums of these in the part of the run, as `sum_times` gives them.
             whole: The same of the whole run.
         """
@@ -224,8 +226,9 @@ class Profile:
                 "main_s": round(main / self.main_threads, 3),
                 "wall_s": round(wall, 3),
                 "cpu_s": round(cpu, 3),
+                **({"native_s": round(native, 3)} if native else {}),
             }
-            for function, (main, wall, cpu) in credited.items()
+            for function, (main, wall, cpu, native) in credited.items()
         ]
         for row in rows if self.samples else ():
             for key, times in (("main", self.main_threads), ("cpu", 1.0)):
@@ -303,7 +306,8 @@ def _find_own(path: Sequence[Function]) -> tuple[Function | None, Function | Non
     # A lambda or a generator expression is part of the function that has it.
     own = next((one for one in ours if one.name != _LAMBDA), None)
     if own is None:
-        return (named[0] if named else None), None
+        # Time of native threads that is nobody's has a row, too.
+        return (named[0] if named else next((f for f in path if f == NATIVE_THREADS), None)), None
     outer = ours[ours.index(own) + 1 :]
     if own in outer or own.file.startswith("<"):
         return own, None

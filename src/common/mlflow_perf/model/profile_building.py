@@ -8,7 +8,7 @@ from typing import Any
 
 from mlflow_perf.model.exactness import count_equal_samples, find_share_error, pool_samples
 from mlflow_perf.model.profile import Profile, add_times
-from mlflow_perf.model.samples import MAIN_THREAD, Function, RawStacks
+from mlflow_perf.model.samples import MAIN_THREAD, NATIVE_THREADS, Function, RawStacks
 
 _MOST_BUCKETS = 64
 _MOST_OWN = 30
@@ -40,6 +40,8 @@ def describe_functions(raws: Sequence[RawStacks], samples: float) -> list[dict[s
         for _, _, stack, wall, cpu, _ in raw.cells:
             _, line, path = raw.stacks[stack]
             found = [raw.functions[one] for one in path]
+            if found[-1:] == [NATIVE_THREADS]:  # the wall time is the caller's
+                continue
             whole += wall
             for function in set(found):
                 total[function] = total.get(function, 0.0) + wall
@@ -228,6 +230,11 @@ def count_samples(raws: Sequence[RawStacks]) -> dict[str, float]:
     """Return how many equal samples there are of all wall time, of CPU time, of main threads."""
     parts: dict[str, list[tuple[float, float]]] = {"wall": [], "cpu": [], "main": []}
     for raw in raws:
+        natives = {
+            i
+            for i, (_, _, path) in enumerate(raw.stacks)
+            if path and raw.functions[path[-1]] == NATIVE_THREADS
+        }
         roots: dict[str, list[tuple[float, float, int, float, float, int]]] = {}
         for cell in raw.cells:
             roots.setdefault(raw.stacks[cell[2]][0], []).append(cell)
@@ -237,7 +244,11 @@ def count_samples(raws: Sequence[RawStacks]) -> dict[str, float]:
                     continue
                 seen = [(c[0], c[1], float(c[place]), c[5]) for c in cells if c[place] > 0.0]
                 seconds = sum(one[2] for one in seen)
-                parts[key].append((seconds, count_equal_samples(seen)))
+                # Threads that are in no sample make the samples no fewer.
+                native = [c[4] for c in cells if c[2] in natives] if key == "cpu" else []
+                scale = 1.0 - sum(native) / seconds if native and seconds > 0.0 else 1.0
+                equal = count_equal_samples((a, b, scale * sec, n) for a, b, sec, n in seen)
+                parts[key].append((seconds, equal))
     return {key: pool_samples(found) for key, found in parts.items()}
 
 

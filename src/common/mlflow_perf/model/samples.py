@@ -30,6 +30,10 @@ class Function(NamedTuple):
     is_library: bool
 
 
+NATIVE_THREADS = Function("(native threads)", "", 0, True)
+"""The CPU time of threads that Python does not know, below the function that waits for them."""
+
+
 class Sample(NamedTuple):
     """Where a thread was seen; never its data.
 

@@ -19,6 +19,7 @@ from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Thread, get_ident, is_own_thread
 from mlflow_perf.model.samples import FINEST_SEC, MAIN_THREAD, OTHER_THREADS, Function, Sample
+from mlflow_perf.recorders.profile.native_threads import NativeThreads, find_callers
 from mlflow_perf.recorders.profile.pace import Pace
 from mlflow_perf.recorders.profile.stack_names import StackNames
 from mlflow_perf.recorders.profile.stacks import (
@@ -37,11 +38,9 @@ from mlflow_perf.recorders.profile.windows import StackWindow
 # To find one thread's stack, the interpreter lists those of all threads.
 _MOST_LISTED, _LEAST_LOOKS = 50_000, 8
 _IDLE_SEC, _LEAST_IDLE_SEC, _IDLE_SEC_PER_THREAD = 1.0, 0.1, 0.02
-_SPLIT_UNTIL_SEC = 1.0
-_MOST_PARTS = 100
+_SPLIT_UNTIL_SEC, _MOST_PARTS = 1.0, 100
 _UNREAD = Function("(not read: a profiler of the job was on)", "", 0, True)
-_LEAST_PART = 0.05
-_MOMENT_SEC = 1e-6  # less is what rounding leaves
+_LEAST_PART, _HELD_PART = 0.05, 0.1
 
 _log = get_logger(__name__)
 
@@ -69,6 +68,7 @@ class StackSampler(Thread):
         self._windows: tuple[StackWindow, ...] = ()
         self._names = StackNames()
         self._watched: dict[int, Watched] = {}
+        self._native = NativeThreads(self._roots[1])
         self._hot = 0
         self.interval = SwitchInterval()
         self._turns = Turns(self.interval.restore)
@@ -92,7 +92,7 @@ class StackSampler(Thread):
 
     def attach(self, window: StackWindow) -> None:
         """Sample for a window too, from its release on."""
-        self._windows = (*self._windows, window)
+        self._windows += (window,)
 
     def release(self, window: StackWindow) -> None:
         """Note that the block of a window begins at this moment, in this thread."""
@@ -109,6 +109,7 @@ class StackSampler(Thread):
                 for watched in [*self._watched.values()]:
                     watched.forget()
                 self._last = window.begin = read_monotonic()
+                self._native.forget(self._last)
             else:
                 window.begin = self._cut()
 
@@ -274,9 +275,15 @@ class StackSampler(Thread):
                 watched.wall += watched.limit(wall, now)
                 watched.cpu += used
         self._look_closer(busy[:looks], glimpse, wall, waited=wakes > 1, late_sec=late_sec)
+        if self._native.note(sum(used for _, used, _ in busy), now) > 0.0:
+            held = self.interval.is_set and late_sec > _HELD_PART * wall
+            callers = find_callers(
+                busy, [*self._watched.values()], now, waited=wakes > 1, held=held
+            )
+            self._native.give(callers, self._windows, self._epoch)
+        self._native.look_for_more(idents)
         for ident in self._watched.keys() - idents:
-            ended = self._watched.pop(ident)
-            ended.pay_late()
+            (ended := self._watched.pop(ident)).pay_late()
             self._write(ended, now - wall)
         used_sec, hot = max(((used, ident) for _, used, ident in busy), default=(0.0, 0))
         if used_sec > 0.0:
@@ -303,6 +310,7 @@ class StackSampler(Thread):
             if watched is not None:
                 self._write(watched, self._last)
             watched = self._watched[ident] = Watched(thread, native, root)
+            self._native.leave_out(watched.clock)
         return watched
 
     def _look_closer(
@@ -339,16 +347,14 @@ class StackSampler(Thread):
                 here_sec=late_sec if held and self.interval.is_set else 0.0,
             )  # fmt: skip
             if moved:
-                watched.wall += before.wall
-                watched.cpu += before.cpu
+                watched.wall, watched.cpu = watched.wall + before.wall, watched.cpu + before.cpu
                 self._write(watched, now - here.wall)
                 watched.key, watched.samples = key, samples
             watched.rests = used == 0.0 and watched.has_clock
             self._add(watched, now, here.wall, here.cpu)
 
     def _add(self, watched: Watched, end: float, wall: float, cpu: float) -> None:
-        watched.wall += wall
-        watched.cpu += cpu
+        watched.wall, watched.cpu = watched.wall + wall, watched.cpu + cpu
         watched.count += 1
         # A process that is killed loses what a thread has waited since; of many threads, to write
         # that often would take too long.
@@ -358,20 +364,12 @@ class StackSampler(Thread):
 
     def _write(self, watched: Watched, end: float) -> None:
         """Hand over what a thread did until `end` in the stack where it was seen last."""
-        if not watched.samples:  # its stack has not been seen yet
-            return
-        wall, cpu, count = watched.wall, watched.cpu, watched.count
-        watched.wall = watched.cpu = 0.0
-        watched.count = 0
-        if wall > 0.0:
-            parts = len(watched.samples)
-            for i, sample in enumerate(watched.samples):
-                for window in self._windows:
-                    passed = min(end, window.end) - max(end - wall, window.begin)
-                    if passed > _MOMENT_SEC:
-                        part = min(1.0, passed / wall) / parts
-                        at = self._epoch + end - wall / 2
-                        window.add(sample, at, wall * part, cpu * part, 0 if i else count)
+        if not (samples := watched.samples):
+            return  # its stack has not been seen yet
+        wall, amounts = watched.wall, (watched.wall, watched.cpu, watched.count)
+        watched.wall, watched.cpu, watched.count = 0.0, 0.0, 0
+        for window in self._windows if wall > 0.0 else ():
+            window.add_part(samples, (end - wall, end), self._epoch, amounts)
 
     def _finish(self, *, unread: bool = False) -> None:
         """Add the time since the last sample to the stacks of that sample.
@@ -380,9 +378,11 @@ class StackSampler(Thread):
             unread: Add it to a row of its own: a profiler of the job was on, and no stack was read.
         """
         now = read_monotonic() if self._end is None else self._end
-        begin, self._last = self._last, now
-        wall = max(0.0, now - begin)
-        for watched in self._watched.values():
+        begin, self._last, wall = self._last, now, max(0.0, now - self._last)
+        every = [*self._watched.values()]
+        self._native.note(sum(one.read_cpu() - one.at_cpu for one in every), now)
+        self._native.finish(every, self._windows, self._epoch)
+        for watched in every:
             cpu = max(0.0, min(watched.read_cpu() - watched.at_cpu, wall))
             if watched.samples and unread:
                 watched.pay_late()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.model.samples import FINEST_SEC, Function, RawStacks, Sample
@@ -15,6 +16,11 @@ _MOST_STACKS = 4000
 _MOST_BUCKETS = 128
 _MOST_CELLS = 20_000
 _REST = "(other stacks)"
+_MOMENT_SEC = 1e-6  # less is what rounding leaves
+
+
+Amounts = tuple[float, float, int]
+"""Wall seconds, CPU seconds, number of samples."""
 
 
 class StackWindow:
@@ -101,6 +107,26 @@ class StackWindow:
             at = start + (i + 0.5) / parts * (end - start)
             samples = count * (i + 1) // parts - count * i // parts
             self.add(sample, at, wall / parts, cpu / parts, samples)
+
+    def add_part(
+        self, samples: Sequence[Sample], span: tuple[float, float], epoch: float, amounts: Amounts
+    ) -> None:
+        """Add the part of a span that lies within the block, in equal parts to several stacks.
+
+        Args:
+            samples: The stacks.
+            span: Begin and end, in seconds of the monotonic clock.
+            epoch: Unix time at which that clock was 0.
+            amounts: Wall and CPU seconds of the whole span, and how many samples it has.
+        """
+        start, end = span
+        passed = min(end, self.end) - max(start, self.begin)
+        if passed > _MOMENT_SEC:
+            wall, cpu, count = amounts
+            part = min(1.0, passed / (end - start)) / len(samples)
+            at = epoch + (start + end) / 2
+            for i, sample in enumerate(samples):
+                self.add(sample, at, wall * part, cpu * part, 0 if i else count)
 
     def _widen(self) -> None:
         """Merge each two neighbouring buckets."""
