@@ -19,6 +19,7 @@ from mlflow_perf.core.own_cost import as_own, is_brought, note_switches
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Thread, get_ident, is_own_thread
 from mlflow_perf.model.samples import FINEST_SEC, MAIN_THREAD, OTHER_THREADS, Function, Sample
+from mlflow_perf.recorders.profile.leader import Leader
 from mlflow_perf.recorders.profile.native_threads import NativeThreads, find_callers
 from mlflow_perf.recorders.profile.pace import Pace
 from mlflow_perf.recorders.profile.stack_names import StackNames
@@ -60,8 +61,7 @@ class StackSampler(Thread):
         super().__init__(name="mlflow-perf-stacks")
         self._roots = (root, OTHER_THREADS if root == MAIN_THREAD else root)
         main = threading._main_thread  # type: ignore[attr-defined]  # noqa: SLF001
-        # A process that a thread forked ends with that thread, once no other thread runs.
-        self._only_with = None if isinstance(main, threading._MainThread) else main  # type: ignore[attr-defined]  # noqa: SLF001
+        self._leader = Leader()
         # A library that replaces threads by coroutines hides the true main thread.
         idents = list_idents() or [0]
         self._main = main.ident if main.ident in idents else idents[-1]
@@ -181,7 +181,7 @@ class StackSampler(Thread):
                     )  # fmt: skip
                 # The timer wakes this thread once. If it slept again, it waited for the lock.
                 before, usage = usage, getrusage(RUSAGE_THREAD)
-                is_alone = self._only_with is not None and not self._only_with.is_alive()
+                is_alone = self._leader.has_ended(glimpse.now)
                 if woken.was_profiled or woken.ended or is_alone or obstacle:
                     self._finish(unread=woken.was_profiled)
                     if woken.ended or is_alone or obstacle:
