@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from mlflow_perf.core.extras import needing
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.output_folder import is_output, is_own, is_run
+from mlflow_perf.publish.journal_file import find_state_folder
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -92,6 +93,7 @@ def list_files(code: Path | None, includes: tuple[Path, ...]) -> Iterator[tuple[
 
 def _walk(root: Path, prefix: str, rules: list[GitIgnoreSpec]) -> Iterator[tuple[Path, str]]:
     outputs: list[Path] = []
+    journals = find_state_folder()  # where the run of the pipeline has one, too
     for folder, names, files in os.walk(root):
         here = Path(folder).relative_to(root)
         if is_output(Path(folder)):
@@ -102,6 +104,7 @@ def _walk(root: Path, prefix: str, rules: list[GitIgnoreSpec]) -> Iterator[tuple
             if not _matches(rules, f"{(here / n).as_posix()}/")
             and not _is_ours(here / n, outputs)
             and not is_run(Path(folder, n))
+            and Path(folder, n).absolute() != journals
         )
         for name in sorted(files):
             inside = here / name
