@@ -42,6 +42,7 @@ _NAMES = {
 _OPTIONAL = ("gpus", "gpu_memory")
 _FOR_PEOPLE = {"name": "name", "cpus": "number of CPUs", "memory": "memory", "price": "price"}
 _NUMBER = r"(?P<number>-?[\d.]+(?:e[+-]?\d+)?)"
+_AMOUNT = rf"{_NUMBER}\s*(?P<unit>[kmgt](?:i?b)?|b)?"
 _CURRENCY = (
     r"(?:US|[$€£¥₹₩₽₺₪₫]|AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HKD|HUF|ILS|INR|JPY|KRW|MXN|NOK|NZD|"
     r"PLN|SEK|SGD|TRY|TWD|USD|ZAR|\s)*"
@@ -50,7 +51,7 @@ _HOURLY = r"(?:(?:/|per|an)\s*(?:hour|hr|h)|hourly)?"
 _CELLS = {
     "cpus": (rf"{_NUMBER}\s*(?:v?cpus?|cores?)?", "a number above zero"),
     "memory": (
-        rf"{_NUMBER}\s*(?P<unit>[kmgt](?:i?b)?|b)?",
+        _AMOUNT,
         "a number above zero, alone or with the unit B, KB, MB, GB or TB",
     ),
     "price": (
@@ -59,7 +60,7 @@ _CELLS = {
     ),
     "gpus": (rf"{_NUMBER}\s*(?:gpus?)?", "a number of 0 or more"),
     "gpu_memory": (
-        rf"{_NUMBER}\s*(?P<unit>[kmgt](?:i?b)?|b)?",
+        _AMOUNT,
         "a number of 0 or more, alone or with the unit B, KB, MB, GB or TB",
     ),
 }

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -186,7 +187,8 @@ def run_step(
             outcome = _run_attempts(job, outcome, sized, tracking)
         except PipelineError as error:
             outcome = replace(outcome, message=str(error))
-        (job.folder / ENDED).write_text(outcome.status, encoding="utf-8")  # for `recover`
+        with suppress(OSError):  # only `recover` reads it, and a step survives a full disk
+            (job.folder / ENDED).write_text(outcome.status, encoding="utf-8")
         outcome = replace(outcome, duration_sec=time.monotonic() - began)
         outcome = replace(outcome, reported=_settle_report(job, outcome, tracking))
         _end_run(tracking, outcome)

@@ -194,7 +194,7 @@ METRICS: tuple[Metric, ...] = (
            "CPU.", by.run_delay_pct, "lower"),
     Metric("job_affinity_cpus", "CPUs", "processes", "time-weighted mean of `job_affinity_cpus`",
            "CPUs on which the job's threads that waited for one may run, where their own affinity "
-           "(`taskset`, `numactl`) allows fewer than the job may use; absent from 90% of those on.",
+           "(`taskset`, `numactl`) allows fewer than the job may use; absent at 90% or more.",
            by.affinity_cpus),
     Metric("job_quota_cores", "CPUs", "processes", "time-weighted mean of `job_quota_cores`",
            "CPU quota of control groups that the job's processes joined (`cgexec`, "

@@ -18,7 +18,7 @@ from mlflow_perf.recorders.profile.windows import StackWindow
 # of ours that are not asked. To list the threads takes longer than to read their clocks.
 _LITTLE_SEC, _MUCH_SEC = 0.001, 0.005
 _LONGEST_SEC = 0.5
-_RUNS_PART, _HELD_PART = 0.6, 0.1
+_RUNS_PART, _USED_PART = 0.6, 0.1
 _WAITING = (
     "threading.py", "queue.py", "selectors.py", "socket.py", "ssl.py", "subprocess.py",
     "concurrent/", "asyncio/", "multiprocessing/", "uvloop/",
@@ -172,7 +172,7 @@ def find_callers(
         return runs
     if waited:
         most = max((used for _, used, _ in busy), default=0.0)
-        return [one for one, used, _ in busy if held and used > _HELD_PART * most]
+        return [one for one, used, _ in busy if held and used > _USED_PART * most]
     return [one for one in every if one.samples and not _is_waiting(one.samples)]
 
 
