@@ -23,7 +23,7 @@ from tests.terminal import Terminal
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli.group import describe
 from mlflow_perf.publish.recovery import recover, recover_each
-from mlflow_perf.tracking.client import RECORDING_TAG
+from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.search import find_children, get_run
 
 GROUP = [sys.executable, "-m", "mlflow_perf", "group"]

@@ -21,11 +21,12 @@ class FaultyProxy:
         fault: `None` passes on; `"hang"` never answers; a number of 100 and more answers with that
             status; a smaller one passes on after that many seconds.
         asked: How many requests have come.
+        unanswered: How many more requests for a run are passed on, and their answers lost.
     """
 
     def __init__(self, upstream: str) -> None:
         self.fault: str | float | None = None
-        self.asked = 0
+        self.asked = self.unanswered = 0
         self.upstream = urllib.parse.urlsplit(upstream)
         self.released = threading.Event()
         self._port = 0
@@ -89,6 +90,10 @@ class _Handler(BaseHTTPRequestHandler):
         connection.request(self.command, self.path, body, headers)
         answer = connection.getresponse()
         data = answer.read()
+        if self.path.endswith("/runs/create") and self.proxy.unanswered > 0:
+            self.proxy.unanswered -= 1
+            self.close_connection = True
+            return
         self.send_response(answer.status)
         for key, value in answer.getheaders():
             if key.lower() not in ("content-length", "transfer-encoding", "connection"):

@@ -279,6 +279,32 @@ def test_a_server_that_is_slow_for_the_first_node_alone(
     fault("server slow for the first node", "one run, of all nodes", "none")
 
 
+def test_answers_to_a_new_run_that_are_lost(faults: Faults, fault: Fault) -> None:
+    """MLflow asks again and again; of the runs that the server made, one stays, with the report."""
+    for lost, name in ((1, "broken"), (3, "broken often")):
+        faults.proxy.unanswered = lost
+        options = {"MLFLOW_EXPERIMENT_NAME": name, "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0"}
+        job = faults.start("busy", 0.2, **options)
+        assert job.wait() == 0, job.output
+        assert faults.proxy.unanswered == 0
+        _check_one_run(faults, name, "FINISHED")
+    for name, how in (("at the end", "busy"), ("after an error", "raising")):
+        faults.proxy.unanswered = 2
+        options |= {"MLFLOW_EXPERIMENT_NAME": name, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+        job = faults.start(how, 0.2, **options) if how == "busy" else faults.start(how, **options)
+        job.wait()
+        _check_one_run(faults, name, "FINISHED" if how == "busy" else "FAILED")
+    fault("answers to a new run are lost", "one run, with the report", "none")
+
+
+def _check_one_run(faults: Faults, experiment: str, status: str) -> None:
+    found = faults.client.get_experiment_by_name(experiment)
+    assert found is not None
+    (run,) = faults.client.search_runs([found.experiment_id])
+    assert run.info.status == status
+    assert faults.has_all(run.info.run_id)
+
+
 def test_killed_while_the_server_was_slow(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """The run that was made after the start is known to the journal: recover makes no second."""
     faults.proxy.fault = 1

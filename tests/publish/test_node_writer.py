@@ -30,9 +30,9 @@ from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.slots import Slot
 from mlflow_perf.tracking import client as client_calls
 from mlflow_perf.tracking import mlflow_call
-from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
+from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
 from mlflow_perf.tracking.search import find_children, get_run
 

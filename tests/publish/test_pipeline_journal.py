@@ -14,8 +14,8 @@ from tests.publish.test_recovery import HEAD, ROW, journal_of
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.pipeline_journal import list_unsent, open_pipeline_journal
 from mlflow_perf.publish.recovery import recover_each
-from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PIPELINE_TAG
+from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
 
 

@@ -22,9 +22,9 @@ from mlflow_perf.publish.recovery_checks import (
     is_refusal,
     shorten,
 )
-from mlflow_perf.tracking.client import RECORDING_TAG
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PARENT_TAG
+from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.reporting_notes import ReportingNotes, tag_notes
 from mlflow_perf.tracking.run_handle import RunHandle
 

@@ -19,13 +19,13 @@ from mlflow_perf.tracking.client import (
     discard_run,
     end_run,
     find_current_experiment,
-    find_job_run,
     open_client,
     open_run,
     provide_experiment,
     read_chosen_experiment,
 )
 from mlflow_perf.tracking.mlflow_call import MlflowCall
+from mlflow_perf.tracking.recorded_runs import find_job_run
 from mlflow_perf.tracking.run_handle import JOB_TAG, RunHandle
 
 

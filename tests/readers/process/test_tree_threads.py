@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -105,6 +106,22 @@ def test_a_thread_of_ours_that_names_itself_late_is_not_the_jobs(tmp_path: Path)
         members = processes(table, 10)
         tree.update(members)
     assert (tree.ran_sec, tree.waited_sec, tree.count(members)) == (3.0, 1.0, 1)
+    table.close()
+
+
+def test_short_threads_waited_no_longer_than_there_were_any_that_did_not_run(tmp_path: Path) -> None:
+    """A look finds a short thread that has waited and hardly run: its ratio is not that of all."""
+    record(tmp_path, 10, 1, threads={10: (0, 0)})
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    ticks = iter(range(100))
+    tree = TreeThreads(table, processes(table, 10), clock=lambda: float(next(ticks)))
+    for second in range(1, 11):  # one thread after another, which ran for nine tenths of the time
+        thread = (_SEC // 100, _SEC // 10)
+        record(tmp_path, 10, 1, threads={10: (0, 0), 100 + second: thread}, cpu=90 * second)
+        tree.update(processes(table, 10), cpu_sec=0.9 * second)
+        shutil.rmtree(tmp_path / f"10/task/{100 + second}")
+    assert tree.ran_sec == pytest.approx(9.0)
+    assert tree.waited_sec == pytest.approx(1.0)
     table.close()
 
 

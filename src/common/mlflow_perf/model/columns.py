@@ -62,7 +62,7 @@ JOB_COLUMNS = (
     Column("job_read_calls", _COUNTER, "", "System calls of the job's processes that read."),
     Column("job_write_calls", _COUNTER, "", "System calls of the job's processes that write."),
     Column("job_threads", _GAUGE, "", "Threads of the job's processes."),
-    Column("job_ran_sec", _COUNTER, "s", "Time in which threads of the job ran, as last looked."),
+    Column("job_ran_sec", _COUNTER, "s", "Time in which the threads of the job ran."),
     Column("job_run_delay_sec", _COUNTER, "s", "Time in which they waited for a CPU meanwhile."),
     Column("job_ran_beside_sec", _COUNTER, "s", "Time in which others than the busiest ran."),
     Column("job_ran_apart_sec", _COUNTER, "s", "That of all but the busiest process."),

@@ -27,9 +27,10 @@ from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.publish.pipeline_journal import STARTED, STOP, list_unsent, open_pipeline_journal
 from mlflow_perf.publish.workflow_writer import Tracking
-from mlflow_perf.tracking.client import RECORDING_TAG, has_parent
+from mlflow_perf.tracking.client import has_parent
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PIPELINE_TAG, STATUS_TAG
+from mlflow_perf.tracking.recorded_runs import RECORDING_TAG, discard_repeated_runs
 from mlflow_perf.tracking.reporting_notes import note_apart
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -209,6 +210,7 @@ class Runner:
         params: dict[str, Any] = {k: v for k, v in graph.inputs.items() if v is not None}
         group = run.parent_id
         is_apart = group is not None and not has_parent(group, tracking_uri=uri)
+        asked = time.monotonic()
         try:
             run.run_id = self.tracking.start(
                 experiment,
@@ -221,6 +223,7 @@ class Runner:
             journal.leave()
             raise
         journal.note_run()
+        discard_repeated_runs(run, run.run_id, asked=asked)
         if is_apart:
             note_apart(run.run_id)
         return delivery, journal

@@ -12,9 +12,10 @@ from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish.journal import REMOVED, SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal, read_head
-from mlflow_perf.tracking.client import RECORDING_TAG, create_run
+from mlflow_perf.tracking.client import create_run
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import GROUP_TAG
+from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument, worst_status
+from mlflow_perf.publish.late_run import provide_run
 from mlflow_perf.publish.note import REPORT_FILE, renew_note, tag_run, write_run_note
 from mlflow_perf.publish.slots import (
     Reports,
@@ -39,23 +40,16 @@ from mlflow_perf.tracking.batches import (
     split_batches,
 )
 from mlflow_perf.tracking.client import (
-    RECORDING_TAG,
-    create_run,
-    discard_run,
     end_run,
-    find_current_experiment,
-    find_job_run,
-    find_recorded_run,
     forgetting_artifacts,
     name_steps_experiment,
     note_artifact_place,
     open_client,
-    provide_experiment,
 )
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.new_store import making_alone
 from mlflow_perf.tracking.perf_run import STATUS_TAG, PerfRun
+from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.run_handle import Claim
 
 if TYPE_CHECKING:
@@ -66,7 +60,6 @@ _REFUSED_SEC = 2.0  # for an upload to a run whose figures were refused
 _SLOW_UPLOAD_SEC = 2.0  # then a run of ours ends before its artifacts are there
 _NO_ARTIFACTS = "its figures are in the run, its artifacts are not"
 _ALONE_SEC = 10.0
-_MAKING_SEC = 60.0  # to wait for another process that makes a new store
 _MAX_LOOKS = 5  # for other nodes that end at the same time
 _log = get_logger(__name__)
 
@@ -88,8 +81,7 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
     """
     run = delivery.run
     if run.run_id is None:
-        with run.creating():
-            _create_run(delivery, claim or run.claim())
+        provide_run(delivery, claim or run.claim())
     delivery.address()
     if run.parent_id is not None and run.experiment_id is not None:
         try:
@@ -114,34 +106,6 @@ def write_node(delivery: Delivery, *, claim: Claim | None = None) -> str:
         raise
     writer.end_if_own(latest)
     return run_id
-
-
-def _create_run(delivery: Delivery, claim: Claim) -> None:
-    """Let the handle use its job's run, or a new one, or the one whose creation had no answer."""
-    run = delivery.run
-    if run.run_id is not None:  # another thread was creating it
-        return
-    is_shared, started = run.job_key is not None, delivery.document.started
-    with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC, is_shared=is_shared):
-        chosen = provide_experiment(run) or find_current_experiment(run.tracking_uri)
-        joined = find_job_run(run, chosen, since=started)
-        found = joined or find_recorded_run(run)
-        if found is None and claim.is_open:
-            found = create_run(
-                run.run_name or "mlflow-perf",
-                tracking_uri=run.tracking_uri,
-                experiment_id=chosen,
-                started=started,
-                tags={RECORDING_TAG: run.nonce, **run.list_tags()},
-            )
-    is_own = joined is None or joined.data.tags.get(RECORDING_TAG) == run.nonce
-    if found is not None:
-        info = found.info
-        is_used = claim.adopt(info.run_id, own=is_own, experiment_id=info.experiment_id)
-        if is_own and not is_used:
-            discard_run(info.run_id, tracking_uri=run.tracking_uri)
-    if run.run_id is None:  # neither this thread nor the one that began at the start has one
-        raise TimeoutError("the run came after the time for sending")
 
 
 @contextmanager
@@ -365,8 +329,8 @@ class _NodeWriter:
                 except Exception as error:  # noqa: BLE001 - the figures and the JSON count more
                     _log.warning("The HTML report could not be made: %s", first_line(error))
                     _log.debug("Not made:", exc_info=True)
-            stored = self.__dict__.get("_stored")  # a brief report has not asked for it
-            known = self._delivery.run if stored is None else stored.info
+            # A brief report has not asked for it.
+            known = self._delivery.run if self._before is None else self._before.info
             note_artifact_place(self._client, self._run_id, known.artifact_uri)
             self._client.log_artifacts(self._run_id, str(root))
             # MLflow skips in silence what is gone, as when the process ends meanwhile.

@@ -29,7 +29,6 @@ from mlflow_perf.recorders import spool
 from mlflow_perf.tracking.client import (
     end_run,
     find_current_experiment,
-    find_recorded_run,
     is_current,
     open_client,
     provide_experiment,
@@ -37,6 +36,7 @@ from mlflow_perf.tracking.client import (
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PerfRun
+from mlflow_perf.tracking.recorded_runs import discard_repeated_runs, find_recorded_run
 from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, tag_notes
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -275,6 +275,7 @@ def end_unbegun_run(delivery: Delivery) -> str | None:
     if made is None:
         return run.run_id
     run_id = str(made.info.run_id)
+    discard_repeated_runs(run, run_id)
     if made.info.status == "RUNNING":
         for tag in (CAUSE_TAG, "mlflow_perf.status"):
             client.set_tag(run_id, tag, delivery.tags[tag])
@@ -303,6 +304,7 @@ def end_group(delivery: Delivery) -> str | None:
     if made is None:
         return None
     run_id, started = str(made.info.run_id), made.info.start_time / 1000
+    discard_repeated_runs(run, run_id)
     if made.info.status == "RUNNING":
         lasted = delivery.document.duration_sec
         ended = started + (lasted or 0.0)

@@ -27,6 +27,7 @@ from mlflow_perf.tracking.new_store import (
     making_alone,
     ride_out_races,
 )
+from mlflow_perf.tracking.recorded_runs import discard_repeated_runs
 from mlflow_perf.tracking.reporting_notes import note_apart
 from mlflow_perf.tracking.run_handle import Claim, RunHandle
 
@@ -105,11 +106,13 @@ class Group:
             run.experiment_id = place
         if not is_wanted():
             return
+        asked = time.monotonic()
         made = create_group_run(self.delivery, experiment_id=place).info
         if not claim.adopt(made.run_id, own=True, experiment_id=place):
             client.discard_run(made.run_id, tracking_uri=uri)
             return
         self.began = (made.start_time / 1000, time.monotonic())
+        discard_repeated_runs(run, made.run_id, asked=asked)
         if run.parent_id and not client.has_parent(run.parent_id, tracking_uri=uri):
             note_apart(made.run_id)
 

@@ -26,12 +26,10 @@ from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.errors import SettingError
 from mlflow_perf.node.place import Node
 from mlflow_perf.tracking.client import (
-    RECORDING_TAG,
     create_run,
     discard_run,
     find_active_run,
     find_current_experiment,
-    find_job_run,
     read_chosen_experiment,
 )
 from mlflow_perf.tracking.mlflow_call import MlflowCall
@@ -43,6 +41,7 @@ from mlflow_perf.tracking.new_store import (
     ride_out_races,
 )
 from mlflow_perf.tracking.page_probe import has_page
+from mlflow_perf.tracking.recorded_runs import RECORDING_TAG, discard_repeated_runs, find_job_run
 from mlflow_perf.tracking.run_handle import RunHandle
 
 if TYPE_CHECKING:
@@ -261,7 +260,7 @@ class RunFinder:
         run, uri = self._run, self._run.tracking_uri
         is_first = run.job_key is None or self._node.rank == 0
         # The first node creates the run. If that takes too long, another node does.
-        found, made = None if is_first else self._await_job_run(), None
+        found, made, asked = None if is_first else self._await_job_run(), None, 0.0
         with making_alone(uri, timeout_sec=_LOCAL_START_SEC, is_shared=run.job_key is not None):
             experiment_id = find_current_experiment(uri)
             if found is None and (self._is_late() or not is_first):
@@ -269,6 +268,7 @@ class RunFinder:
             if found is None:
                 if self._is_over or not self._claim.is_open:
                     raise TimeoutError("sending the report creates its run")
+                asked = time.monotonic()
                 # The block may begin meanwhile: the run's start is looked up as late as possible.
                 made = create_run(
                     run.run_name or "mlflow-perf",
@@ -287,6 +287,8 @@ class RunFinder:
         is_used = self._claim.adopt(info.run_id, own=is_own, experiment_id=info.experiment_id)
         if made is not None and not (is_used and is_own):
             discard_run(made.info.run_id, tracking_uri=uri)
+        elif made is not None:
+            discard_repeated_runs(run, made.info.run_id, asked=asked)
         if not is_used:
             raise TimeoutError("the job's report went elsewhere before its run was made")
         self._on_made()

@@ -22,15 +22,12 @@ from mlflow_perf.tracking.batches import clean_text
 from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG
-from mlflow_perf.tracking.run_handle import JOB_TAG, PARENT_STORE_VARIABLE, RunHandle
+from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, RunHandle
 from mlflow_perf.tracking.shared_libraries import hears_children
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
-
-RECORDING_TAG = "mlflow_perf.recording"
-"""Tag of a run of ours with the nonce of its recording."""
 
 _MAX_NAME = 250
 
@@ -132,47 +129,6 @@ def create_run(
     if not made.info.run_id:  # of a gateway that answers in the server's place
         raise ConnectionError("the tracking server answered, but with no run")
     return made
-
-
-def find_job_run(
-    run: RunHandle, experiment_id: str, *, since: float | None, but: str | None = None
-) -> Run | None:
-    """Return the run that another node created for the same recording of their job, or None.
-
-    A job may make several recordings, one after the other. Their runs do not overlap in time.
-
-    Args:
-        run: This node's handle.
-        experiment_id: The job's experiment.
-        since: Unix time at which its recording began; None if that is unknown.
-        but: A run that is not meant.
-
-    Raises:
-        Exception: Whatever MLflow raises when the store does not answer.
-    """
-    if run.job_key is None:
-        return None
-    text = run.job_key.replace("'", "")
-    listed = open_client(run.tracking_uri).search_runs(
-        [experiment_id], f"tags.`{JOB_TAG}` = '{text}'", max_results=2
-    )
-    found = next((one for one in listed if one.info.run_id != but), None)
-    ended_ms = None if found is None else found.info.end_time
-    is_over = ended_ms is not None and since is not None and ended_ms < 1000 * since
-    return None if is_over else found
-
-
-def find_recorded_run(run: RunHandle) -> Run | None:
-    """Return the run that was created for a recording, though the server's answer was lost.
-
-    Raises:
-        Exception: Whatever MLflow raises when the store does not answer.
-    """
-    chosen = provide_experiment(run)
-    client = open_client(run.tracking_uri)
-    places = [chosen] if chosen else [e.experiment_id for e in client.search_experiments()]
-    found = client.search_runs(places, f"tags.`{RECORDING_TAG}` = '{run.nonce}'", max_results=1)
-    return found[0] if found else None
 
 
 def discard_run(run_id: str, *, tracking_uri: str | None = None) -> None:

@@ -250,7 +250,7 @@ class ProcessTreeReader:
         report["job_io_write_mb"] = total.write_bytes / MB
         report["job_read_calls"] = float(total.read_calls)
         report["job_write_calls"] = float(total.write_calls)
-        self._threads.update(self._members.values())
+        self._threads.update(self._members.values(), total.cpu_sec)
         report["job_ran_sec"] = self._threads.ran_sec
         report["job_run_delay_sec"] = self._threads.waited_sec
         report["job_ran_beside_sec"] = self._threads.beside_sec

@@ -18,6 +18,8 @@ from mlflow_perf.readers.process.process import Process
 _BUDGET_SHARE, _BUDGET_MOST_SEC = 0.001, 0.001
 # A thread that waited less did not lack a CPU.
 _WAITED_NS, _WAITED_SHARE = 10_000_000, 0.1
+# Below this part of the CPU time, what no reading saw may be our own.
+_UNSEEN_SHARE = 0.1
 
 
 class ScheduleTable(Protocol):
@@ -58,11 +60,52 @@ class _Looked:
     lacks_cpu: bool = False
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What the readings saw: the times of `TreeThreads`, and the waits of known threads alone."""
+
+    ran_sec: float = 0.0
+    waited_sec: float = 0.0
+    beside_sec: float = 0.0
+    apart_sec: float = 0.0
+
+
+@dataclass(slots=True)
+class _ShortThreads:
+    """What threads had done when they were first seen, most of which may end before the next look.
+
+    A look often finds a short thread just begun: it has waited, and has not run yet. So its ratio
+    is not that of its whole life. But together they waited for no longer than they lived without
+    running, and as many as a look finds have lived for about the time between two looks.
+    """
+
+    ran_sec: float = 0.0
+    waited_sec: float = 0.0
+    lived_sec: float = 0.0
+    found: int = 0
+
+    def add(self, ran_ns: int, waited_ns: int) -> None:
+        """Add a thread that is seen for the first time."""
+        self.ran_sec += ran_ns / 1e9
+        self.waited_sec += waited_ns / 1e9
+        self.found += 1
+
+    def end_round(self, span_sec: float) -> None:
+        """Note that a look at all processes is over, so long after the one before."""
+        self.lived_sec += self.found * span_sec
+        self.found = 0
+
+    def estimate_waits(self, unseen_sec: float) -> float:
+        """Return the seconds in which they waited, where so much of their CPU time was not seen."""
+        ran_sec = self.ran_sec + unseen_sec
+        most_sec = max(0.0, self.lived_sec - ran_sec)
+        return min(most_sec, ran_sec * self.waited_sec / self.ran_sec) if self.ran_sec else most_sec
+
+
 class TreeThreads:
     """Sums the running and the waiting time of a tree's threads, without our own.
 
-    What a thread did between its last reading and its end is missing, so that the two times are for
-    a ratio: both miss the same.
+    What a thread does between its last reading and its end is estimated where that is much.
 
     Args:
         table: Where threads are read.
@@ -88,13 +131,15 @@ class TreeThreads:
     ) -> None:
         self._table, self._clock, self._cpu_clock = table, clock, cpu_clock
         self._looked: dict[int, _Looked] = {}
-        self.ran_sec = self.waited_sec = self.beside_sec = 0.0
+        self._seen, self._short = _Seen(), _ShortThreads()
         for process in members:
             self._look(process)
+        self._seen, self._short = _Seen(), _ShortThreads()
         self.ran_sec = self.waited_sec = self.beside_sec = self.apart_sec = 0.0
         for looked in self._looked.values():
             looked.cpus, looked.lacks_cpu = frozenset(), False
         self._since, self._budget_sec = clock(), _BUDGET_MOST_SEC
+        self._round_began, self._unseen_sec = self._since, 0.0
 
     def count(self, members: Collection[Process]) -> int:
         """Return how many threads the members have, without our own."""
@@ -109,11 +154,15 @@ class TreeThreads:
                 total += max(1, process.threads - len(looked.own))
         return total
 
-    def update(self, members: Collection[Process]) -> None:
+    def update(self, members: Collection[Process], cpu_sec: float = 0.0) -> None:
         """Read the threads of the members that used CPU since they were last read.
 
         Reading all threads of a large tree costs more than a sample may. Within a budget of CPU
         time, those that were read longest ago come first; the kernel's counters lose nothing.
+
+        Args:
+            members: The processes of the tree.
+            cpu_sec: CPU time of the tree since the start, with that of ended threads.
         """
         now = self._clock()
         gained = _BUDGET_SHARE * max(0.0, now - self._since)
@@ -124,7 +173,7 @@ class TreeThreads:
         for pid in self._looked.keys() - known.keys():
             del self._looked[pid]
         waiting = [pid for pid in known if pid not in self._looked]
-        begin, ran_before, most_sec = self._cpu_clock(), self.ran_sec, 0.0
+        begin, ran_before, most_sec = self._cpu_clock(), self._seen.ran_sec, 0.0
         for pid in [*waiting, *self._looked]:
             if self._cpu_clock() - begin >= self._budget_sec:
                 break
@@ -133,8 +182,26 @@ class TreeThreads:
                 most_sec = max(most_sec, self._look(known[pid]))
             else:
                 looked.cpus, looked.lacks_cpu = frozenset(), False
-        self.apart_sec += self.ran_sec - ran_before - most_sec
+        else:
+            self._short.end_round(now - self._round_began)
+            self._round_began = now
+            self._unseen_sec = max(0.0, cpu_sec - self._seen.ran_sec)
+        self._seen.apart_sec += self._seen.ran_sec - ran_before - most_sec
         self._budget_sec -= self._cpu_clock() - begin
+        self._add_up(cpu_sec)
+
+    def _add_up(self, cpu_sec: float) -> None:
+        """Set the sums, which never fall: of what was seen, and an estimate of the rest."""
+        seen, short, unseen_sec = self._seen, self._short, self._unseen_sec
+        if unseen_sec <= max(short.ran_sec, _UNSEEN_SHARE * cpu_sec):
+            unseen_sec, waited_sec = 0.0, short.waited_sec
+        else:
+            waited_sec = short.estimate_waits(unseen_sec)
+        part = 1.0 + unseen_sec / seen.ran_sec if seen.ran_sec else 1.0
+        self.ran_sec = max(self.ran_sec, seen.ran_sec + unseen_sec)
+        self.waited_sec = max(self.waited_sec, seen.waited_sec + waited_sec)
+        self.beside_sec = max(self.beside_sec, seen.beside_sec * part)
+        self.apart_sec = max(self.apart_sec, seen.apart_sec * part)
 
     def list_waiting(self) -> set[int]:
         """Return the PIDs of the processes that waited for a CPU lately."""
@@ -176,11 +243,14 @@ class TreeThreads:
             ran, waited = before.threads.get(thread, (0, 0))
             if found[0] >= ran and found[1] >= waited:  # else another thread has its id by now
                 all_ns, most_ns = all_ns + found[0] - ran, max(most_ns, found[0] - ran)
-                self.waited_sec += (found[1] - waited) / 1e9
+                if thread in before.threads:
+                    self._seen.waited_sec += (found[1] - waited) / 1e9
+                else:
+                    self._short.add(*found)
                 busy_ns = found[0] - ran + found[1] - waited
                 if busy_ns >= _WAITED_NS:
                     now.cpus |= self._table.find_cpus(thread)
                 now.lacks_cpu |= found[1] - waited >= max(_WAITED_NS, _WAITED_SHARE * busy_ns)
-        self.ran_sec += all_ns / 1e9
-        self.beside_sec += (all_ns - most_ns) / 1e9
+        self._seen.ran_sec += all_ns / 1e9
+        self._seen.beside_sec += (all_ns - most_ns) / 1e9
         return all_ns / 1e9
