@@ -109,7 +109,7 @@ def test_a_thread_of_ours_that_names_itself_late_is_not_the_jobs(tmp_path: Path)
     table.close()
 
 
-def test_short_threads_waited_no_longer_than_there_were_any_that_did_not_run(tmp_path: Path) -> None:
+def test_short_threads_waited_no_longer_than_they_lived_idle(tmp_path: Path) -> None:
     """A look finds a short thread that has waited and hardly run: its ratio is not that of all."""
     record(tmp_path, 10, 1, threads={10: (0, 0)})
     table = ProcessTable(tmp_path, ticks_per_sec=100)
