@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.held_name import holding
+from mlflow_perf.core.late_signals import expect_long_exit
 from mlflow_perf.core.originals import sys
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line, is_http, redact_password
@@ -208,6 +209,7 @@ class MlflowCall(BackgroundCall[T]):
             if not is_loaded():
                 with holding(turns, timeout_sec=_TURN_SEC), loggers_kept(), no_child():
                     self.waits = False
+                    expect_long_exit()
                     import_module("mlflow")
         self.waits = False
 
