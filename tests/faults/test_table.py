@@ -19,7 +19,7 @@ OTHERS = (
     "session/test_command.py", "cli/test_run.py", "session/test_report.py",
     "session/test_outcome.py", "session/test_group_start.py", "cli/test_recover_workspaces.py",
     "publish/test_pipeline_journal.py", "pipelines/test_interrupts.py",
-    "pipelines/test_step_guard.py",
+    "pipelines/test_step_guard.py", "recorders/profile/test_stack_spool.py",
 )  # fmt: skip
 """Tests of the table that are not in this folder."""
 

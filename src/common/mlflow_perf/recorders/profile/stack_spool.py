@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 KIND = "stacks"
 """First part of the names of these files."""
+
+_LOCKED_OUT = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 _TIME = 99
 _NO_SAMPLE = 98
@@ -38,6 +41,17 @@ class StackSpool(RecordSpool):
     def __init__(self, folder: Path | str, snapshot: Callable[[], dict[str, Any]]) -> None:
         super().__init__(folder, KIND, "Stack samples", snapshot)
         self._at = 0.0
+
+    def give_up(self, error: Exception) -> None:
+        """Write nothing more; where it never could, without a word: it was not asked to sample.
+
+        In a sandbox each Python process would say so, and what reads its errors take that for its
+        own.
+        """
+        if self.source is None and getattr(error, "errno", None) in _LOCKED_OUT:
+            self.close()
+        else:
+            super().give_up(error)
 
     def add(
         self,
