@@ -125,6 +125,28 @@ def test_short_threads_waited_no_longer_than_they_lived_idle(tmp_path: Path) -> 
     table.close()
 
 
+def test_short_threads_that_a_look_finds_runnable_waited_while_they_did_not_run(
+    tmp_path: Path,
+) -> None:
+    """What a thread waits is in its account once it has run again: most had waited 0 until then."""
+    record(tmp_path, 10, 1, threads={10: (0, 0)})
+    table = ProcessTable(tmp_path, ticks_per_sec=100)
+    ticks = iter(range(100))
+    tree = TreeThreads(table, processes(table, 10), clock=lambda: float(next(ticks)))
+    for second in range(1, 11):  # two at a time, on one CPU; every second pair sleeps
+        pair = [100 + 2 * second, 101 + 2 * second]
+        threads = {10: (0, 0), **dict.fromkeys(pair, (_SEC // 10, 0))}
+        record(tmp_path, 10, 1, threads=threads, cpu=50 * second)
+        for thread in pair:
+            put(tmp_path / f"10/task/{thread}/stat", f"{thread} (a) b) {'RS'[second % 2]} 1\n")
+        tree.update(processes(table, 10), cpu_sec=0.5 * second)
+        for thread in pair:
+            shutil.rmtree(tmp_path / f"10/task/{thread}")
+    assert tree.ran_sec == pytest.approx(5.0)
+    assert tree.waited_sec == pytest.approx(10.0 - 5.0)
+    table.close()
+
+
 def test_a_reused_thread_id_counts_from_its_own_beginning(tmp_path: Path) -> None:
     """Counters that are lower than before belong to another thread; nothing is subtracted."""
     record(tmp_path, 10, 1, threads={10: (0, 0), 12: (5 * _SEC, 5 * _SEC)})

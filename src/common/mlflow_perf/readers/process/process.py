@@ -314,6 +314,11 @@ class ProcessTable:
         words = (self._read(b"%d/task/%d/schedstat" % (pid, thread)) or b"").split()
         return (int(words[0]), int(words[1])) if len(words) > 1 else None
 
+    def is_runnable(self, pid: int, thread: int) -> bool:
+        """Return whether a thread of a process runs or waits for a CPU."""
+        data = self._folder.read(b"%d/task/%d/stat" % (pid, thread)) or b""
+        return data[data.rfind(b")") + 2 :].startswith(b"R")
+
     def find_cpus(self, thread: int) -> frozenset[int]:
         """Return the numbers of the CPUs on which a thread may run; none where that is unknown."""
         if self._own_pid is None or self._own_pid != os.getpid():

@@ -42,6 +42,10 @@ class ScheduleTable(Protocol):
         """Return how long a thread ran and how long it waited for a CPU, in ns."""
         ...
 
+    def is_runnable(self, pid: int, thread: int) -> bool:
+        """Return whether a thread runs or waits for a CPU."""
+        ...
+
     def find_cpus(self, thread: int) -> frozenset[int]:
         """Return the numbers of the CPUs on which a thread may run; none where unknown."""
         ...
@@ -74,32 +78,37 @@ class _Seen:
 class _ShortThreads:
     """What threads had done when they were first seen, most of which may end before the next look.
 
-    A look often finds a short thread just begun: it has waited, and has not run yet. So its ratio
-    is not that of its whole life. But together they waited for no longer than they lived without
-    running, and as many as a look finds have lived for about the time between two looks.
+    As many as a look finds have lived for about the time between two looks. So those that it finds
+    runnable ran or waited for that time. In this process a look finds them less often than they
+    are, since it takes Python's lock. Then their own ratio tells, of which only so much is known:
+    a thread that has just begun has waited, and has not run yet.
     """
 
     ran_sec: float = 0.0
     waited_sec: float = 0.0
     lived_sec: float = 0.0
+    runnable_sec: float = 0.0
     found: int = 0
+    found_runnable: int = 0
 
-    def add(self, ran_ns: int, waited_ns: int) -> None:
+    def add(self, ran_ns: int, waited_ns: int, *, is_runnable: bool) -> None:
         """Add a thread that is seen for the first time."""
         self.ran_sec += ran_ns / 1e9
         self.waited_sec += waited_ns / 1e9
         self.found += 1
+        self.found_runnable += is_runnable
 
     def end_round(self, span_sec: float) -> None:
         """Note that a look at all processes is over, so long after the one before."""
         self.lived_sec += self.found * span_sec
-        self.found = 0
+        self.runnable_sec += self.found_runnable * span_sec
+        self.found = self.found_runnable = 0
 
     def estimate_waits(self, unseen_sec: float) -> float:
         """Return the seconds in which they waited, where so much of their CPU time was not seen."""
         ran_sec = self.ran_sec + unseen_sec
-        most_sec = max(0.0, self.lived_sec - ran_sec)
-        return min(most_sec, ran_sec * self.waited_sec / self.ran_sec) if self.ran_sec else most_sec
+        by_ratio = ran_sec * self.waited_sec / self.ran_sec if self.ran_sec else 0.0
+        return max(0.0, min(max(by_ratio, self.runnable_sec - ran_sec), self.lived_sec - ran_sec))
 
 
 class TreeThreads:
@@ -246,7 +255,8 @@ class TreeThreads:
                 if thread in before.threads:
                     self._seen.waited_sec += (found[1] - waited) / 1e9
                 else:
-                    self._short.add(*found)
+                    is_runnable = self._table.is_runnable(pid, thread)
+                    self._short.add(*found, is_runnable=is_runnable)
                 busy_ns = found[0] - ran + found[1] - waited
                 if busy_ns >= _WAITED_NS:
                     now.cpus |= self._table.find_cpus(thread)
