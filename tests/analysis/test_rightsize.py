@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlflow_perf.analysis.findings import findings_of
 from mlflow_perf.analysis.resource_lines import (
     azureml_lines,
     kubernetes_lines,
@@ -240,6 +241,44 @@ def test_cpus_that_a_jobs_own_limits_keep_from_it_are_not_those_of_others(
     assert advice.cpus == cpus
     assert said in " ".join(advice.evidence)
     assert "serial" not in " ".join(advice.evidence)
+
+
+@pytest.mark.parametrize(
+    ("cores", "used", "delay_pct", "said"),
+    [
+        (1.0, 0.54, 94.0, "it had more threads to run than CPUs: with more it may be faster."),
+        (1.0, 1.0, 87.5, "it had more threads to run than CPUs: with more it may be faster."),
+        (4.0, 3.0, 80.0, "it had more threads to run than CPUs: with more it may be faster."),
+        (1.0, 1.0, 40.0, "it had more threads to run than CPUs: with more it may be faster."),
+        (4.0, 0.5, 80.0, "its threads waited for CPUs that others had; it could use 2.50."),
+        (1.0, 0.54, 46.0, "its work is serial, one CPU is what it can use."),
+        (1.0, 1.0, 0.1, "its work is serial, one CPU is what it can use."),
+        (1.0, 1.0, 20.0, "its work is serial, one CPU is what it can use."),
+    ],
+)
+def test_the_advice_and_the_findings_agree_on_whether_more_cpus_help(
+    cores: float, used: float, delay_pct: float, said: str, make_run: MakeRun
+) -> None:
+    """Parallel processes that got one CPU were told that they are serial, or that others had it."""
+    summary = {
+        "cpu_limit_cores": cores, "job_cpu_avg_cores": used, "job_max_cpu_cores": used,
+        "job_run_delay_pct": delay_pct, "cpu_avg_utilization_pct": 100.0, "duration_sec": 60.0,
+        "job_processes_avg": 8.0, "job_threads_max": 8.0, "job_ran_apart_pct": 86.0,
+    }  # fmt: skip
+    evidence = " ".join(right_size([make_run(summary)]).evidence)
+    assert f"CPU: {said}" in evidence
+    findings = findings_of(NodeDocument(summary=summary))
+    if "serial" in said:
+        assert "may help" not in evidence
+        assert "may be faster" not in evidence
+        told = " ".join(finding.do for finding in findings)
+        assert "ask for more CPUs" not in told
+        assert "more cores may" not in told
+    else:
+        assert "serial" not in evidence
+        kind = "contended" if "others had" in said else "oversubscribed"
+        assert kind in [finding.kind for finding in findings]
+        assert "more cores cannot" not in " ".join(finding.do for finding in findings)
 
 
 def test_without_the_jobs_own_figures_the_nodes_stand_in_and_it_is_said(make_run: MakeRun) -> None:

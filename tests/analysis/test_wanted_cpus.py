@@ -56,7 +56,9 @@ def test_only_threads_of_one_process_take_turns(
     assert count_wanted_cpus(Usage({**BASE, **CHILDREN, **told})) == cpus
 
 
-@pytest.mark.parametrize(("cpus", "delay_pct", "serial"), [(1, None, 0), (1, 2.0, 1), (2, None, 1)])
+@pytest.mark.parametrize(
+    ("cpus", "delay_pct", "serial"), [(1, None, 0), (1, 2.0, 1), (1, 60.0, 0), (2, None, 1)]
+)
 def test_a_job_that_had_one_cpu_is_serial_only_if_no_thread_waited(
     cpus: int, delay_pct: float | None, serial: int
 ) -> None:
@@ -64,4 +66,4 @@ def test_a_job_that_had_one_cpu_is_serial_only_if_no_thread_waited(
     figures = {"cpu_limit_cores": float(cpus), "job_cpu_avg_cores": 0.95, "job_max_cpu_cores": 1.0}
     if delay_pct is not None:
         figures["job_run_delay_pct"] = delay_pct
-    assert is_serial(Usage({**BASE, **figures}), demand=1.0) is bool(serial)
+    assert is_serial(Usage({**BASE, **figures})) is bool(serial)

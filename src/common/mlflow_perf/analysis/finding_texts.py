@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from mlflow_perf.analysis.memory_trend import MemoryTrend
 from mlflow_perf.analysis.time_shares import Span, average_demand, summarise_time
 from mlflow_perf.analysis.usage import Usage
-from mlflow_perf.analysis.wanted_cpus import SERIAL_PEAK, count_wanted_cpus, waits_beside_idle
+from mlflow_perf.analysis.wanted_cpus import (
+    SERIAL_PEAK,
+    count_wanted_cpus,
+    is_serial,
+    waits_beside_idle,
+)
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import format_count, one_decimal
 
@@ -110,7 +115,9 @@ def describe_saturated(facts: Facts) -> tuple[str, str]:
         text = f"The job kept the CPUs busy that its own affinity allows ({facts.used})"
     if "gpu_avg_utilization_pct" in usage:
         text += f" while the GPUs were {facts.gpus}"
-    more = "more cores may" if facts.wanted_cpus > 1 or usage.cores <= 1 else "more cores cannot"
+    is_free = usage.allowed_cores > 1
+    cannot = facts.wanted_cpus <= 1 if is_free else is_serial(usage)
+    more = "more cores cannot" if cannot else "more cores may"
     return text, f"less work per item would make it faster, {more}"
 
 
@@ -163,7 +170,8 @@ def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
         return text, f"start {one_decimal(usage.affinity_cpus)} at a time, or {_LIFT}"
     cpus = format_count(usage.cores, "CPU")
     text = f"The job had {threads} to run on {cpus} ({facts.used} used)"
-    return text, f"start {one_decimal(usage.cores)} at a time, or ask for more CPUs"
+    do = f"start {one_decimal(usage.cores)} at a time"
+    return text, do if is_serial(usage) else f"{do}, or ask for more CPUs"
 
 
 def describe_waiting(facts: Facts) -> tuple[str, str]:

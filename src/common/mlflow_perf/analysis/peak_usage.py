@@ -8,7 +8,12 @@ from dataclasses import dataclass
 
 from mlflow_perf.analysis.time_shares import summarise_time
 from mlflow_perf.analysis.usage import Usage, read_positive
-from mlflow_perf.analysis.wanted_cpus import find_wanted_cores
+from mlflow_perf.analysis.wanted_cpus import (
+    THROTTLED_PCT,
+    find_wanted_cores,
+    is_crowded,
+    is_serial,
+)
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.perf_run import IMPORTED_TAG, TAG, PerfRun
 
@@ -92,8 +97,17 @@ class PeakUsage:
     @property
     def is_serial(self) -> bool:
         """Whether the job ran on one CPU and could use no more."""
-        is_held = self.usage.allowed_cores < self.usage.cores
-        return not is_held and self.wanted_cores == 1.0 and self.usage["job_cpu_avg_cores"] >= 0.5
+        return self.usage.allowed_cores >= self.usage.cores and is_serial(self.usage)
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether its quota held the job back."""
+        return self.usage["cpu_throttled_pct"] >= THROTTLED_PCT
+
+    @property
+    def crowd(self) -> float:
+        """How many of the job's threads were ready to run, where they were too many; else 0.0."""
+        return self.demand_cores if is_crowded(self.usage) else 0.0
 
     @property
     def is_short(self) -> bool:

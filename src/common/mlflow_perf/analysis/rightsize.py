@@ -306,13 +306,13 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     throttled = slowed.usage["cpu_throttled_pct"]
     held = max(peaks.all, key=lambda peak: peak.usage.cores - peak.usage.allowed_cores)
     is_serial = all(peak.is_serial for peak in peaks.all) and wanted <= SERIAL_PEAK
-    if throttled >= 10 and wanted > cores:
-        evidence.append(
-            f"CPU: the quota held it back for {throttled:.0f}% of the time ({slowed.where}): "
-            "it could use more than was seen."
-        )
+    if slowed.is_throttled and wanted > cores:
+        held_back = f"held it back for {throttled:.0f}% of the time ({slowed.where})"
+        evidence.append(f"CPU: the quota {held_back}: it could use more than was seen.")
     elif (limit := explain_own_limit(held.usage)) is not None:
         evidence.append(f"CPU: {limit} ({held.where}): more can help only once that is lifted.")
+    elif max(peak.crowd for peak in peaks.all) >= wanted + 0.3:
+        evidence.append("CPU: it had more threads to run than CPUs: with more it may be faster.")
     elif min(wanted, peaks.find_worst(lambda peak: peak.demand_cores)[0]) >= cores + 0.3:
         waited = explain_wait([(p.usage, p.demand_cores) for p in peaks.all if p.is_short])
         evidence.append(f"CPU: {waited} it could use {wanted:.2f}.")

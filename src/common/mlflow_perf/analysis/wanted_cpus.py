@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mlflow_perf.analysis.time_shares import summarise_time
+from mlflow_perf.analysis.time_shares import split_time, summarise_time
 from mlflow_perf.analysis.usage import Usage
 from mlflow_perf.core.format import format_count
 
@@ -17,26 +17,29 @@ SERIAL_PEAK, SERIAL_AVERAGE = 1.2, (0.5, 1.05)
 """A job runs on one CPU if its average is in this range and its peak is at most this: the rest is
 helper threads that run for an instant, and the ticks of short intervals."""
 
+THROTTLED_PCT = 10.0
+"""Share of the time, in per cent, from which on a quota held a job back."""
+
+_SERIAL_DEMAND = 1.3
 _FEW = 0.25
 """Of the CPUs that a job missed, the part below which others cannot be the reason."""
 
 
-def is_serial(usage: Usage, demand: float) -> bool:
-    """Tell whether a job uses one CPU and would use no more with the node to itself.
-
-    Args:
-        usage: The node's figures.
-        demand: CPUs that the job would have used with the node to itself, on average.
-    """
+def is_serial(usage: Usage) -> bool:
+    """Tell whether a job uses one CPU and would use no more with the node to itself."""
     low, high = SERIAL_AVERAGE
-    # On one CPU only threads that wait tell whether the job could use another.
-    knows_demand = usage.cores > 1 or "job_run_delay_pct" in usage
-    return (
-        knows_demand
-        and (usage.peak_cores or 0.0) <= SERIAL_PEAK
-        and low <= usage["job_cpu_avg_cores"] <= high
-        and demand <= 1.3
-    )
+    used = usage["job_cpu_avg_cores"]
+    if usage["cpu_throttled_pct"] >= THROTTLED_PCT or not low <= used <= high:
+        return False
+    span = summarise_time(usage)
+    demand = span.demand
+    if usage.allowed_cores <= 1:
+        # On one CPU only threads that wait tell whether the job could use another, and threads
+        # that take turns may do so for want of it.
+        if span.run_delay is None:
+            return False
+        demand = used / (1.0 - min(span.run_delay, 0.99))
+    return (usage.peak_cores or 0.0) <= SERIAL_PEAK and demand <= _SERIAL_DEMAND
 
 
 def find_wanted_cores(usage: Usage) -> float:
@@ -44,13 +47,22 @@ def find_wanted_cores(usage: Usage) -> float:
 
     It reads the summary alone, so that a run whose curves were not read gets the same number.
     """
-    demand = summarise_time(usage).demand
     peak = usage.peak_cores or 0.0
     cores = usage.allowed_cores or peak
-    if (throttled := usage["cpu_throttled_pct"]) >= 10:
+    if (throttled := usage["cpu_throttled_pct"]) >= THROTTLED_PCT:
         # Its threads stood still for that share of the time; otherwise they would have used more.
         return min(max(peak, cores * (1 + throttled / 100.0)), 1e15)
-    return 1.0 if is_serial(usage, demand) else min(max(peak, min(demand, cores)), 1e15)
+    demand = summarise_time(usage).demand
+    return 1.0 if is_serial(usage) else min(max(peak, min(demand, cores)), 1e15)
+
+
+def is_crowded(usage: Usage) -> bool:
+    """Tell whether more of a job's threads were ready to run than it has CPUs, as `findings` do.
+
+    Beside others who have the CPUs, few threads wait as long as many.
+    """
+    shares = split_time(summarise_time(usage))
+    return shares["oversubscribed"] > shares["contended"]
 
 
 def waits_beside_idle(usage: Usage, demand: float) -> bool:
