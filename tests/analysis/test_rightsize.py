@@ -177,6 +177,31 @@ def test_an_out_of_memory_kill_asks_for_more_than_there_was(make_run: MakeRun) -
     assert "0 runs" not in text  # nothing is learned from a run whose peak is unknown
 
 
+@pytest.mark.parametrize(("headroom_pct", "asked_mb"), [(None, 16384), (20.0, 12288)])
+def test_a_kill_alone_says_that_its_memory_is_too_little(
+    make_run: MakeRun, headroom_pct: float | None, asked_mb: int
+) -> None:
+    """Slurm may know that a job was killed for want of memory, and not how much it used."""
+    killed = {
+        "cpu_limit_cores": 4.0,
+        "mem_limit_mb": 8192.0,
+        "duration_sec": 50.0,
+        "oom_kills": 1.0,
+    }
+    imported = {"mlflow_perf.imported_from": "sacct"}
+    runs = [make_run(metrics=killed, tags=imported, status="FAILED", label="big")]
+    size = right_size(runs, headroom_pct=headroom_pct)
+    assert size.memory_mb == asked_mb
+    assert size.is_lower_bound
+    said = " ".join(size.evidence)
+    assert "Memory: no run says how much was used. Memory: the kernel killed processes" in said
+    assert f"(big): the true peak is unknown, so {asked_mb / 8192:.2g} times the 8,192 MB" in said
+    assert "head-room" not in said
+    # Without the memory that it had, nothing is known.
+    unknown = make_run(metrics={**killed, "mem_limit_mb": 0.0}, tags=imported)
+    assert right_size([unknown], headroom_pct=headroom_pct).memory_mb is None
+
+
 def test_a_kill_is_told_with_the_memory_that_the_killed_run_had(make_run: MakeRun) -> None:
     """A later run had more, so that "what there was" would be read as that run's memory."""
     killed = {**SERIAL, "mem_limit_mb": 4096.0, "job_max_mem_mb": 4000.0, "oom_kills": 1.0}

@@ -188,6 +188,15 @@ def test_a_report_goes_to_its_run_when_the_job_is_elsewhere_by_then(
     assert run["info"]["status"] == "FINISHED"
 
 
+def test_a_workspace_that_is_missing_is_named(place: Place) -> None:
+    """Otherwise a run that exists, or the list of experiments, would be called missing."""
+    for argv in (["show", "0" * 8], ["fleet"]):
+        asked = place.perf(*argv, MLFLOW_WORKSPACE="nope")
+        assert asked.returncode == 2
+        assert "Workspace 'nope' not found" in asked.stderr
+        assert "does not exist" not in asked.stderr
+
+
 def test_a_server_without_workspaces_has_one_place_for_all(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
 ) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 from tests.tracking.samples import NODE, document, log_run
 
 from mlflow_perf.core.format import clean_metric_key
@@ -41,6 +43,20 @@ def test_many_runs_come_in_few_requests(
     ids = [log_run(client, experiment, document(NODE)) for _ in range(6)]
     monkeypatch.setattr(MlflowClient, "get_run", lambda *_: pytest.fail("a request per run"))
     assert [run.run_id for run in get_runs(ids[::-1])] == ids[::-1]
+
+
+@pytest.mark.parametrize("names", [(), ("nowhere",)])
+def test_a_missing_workspace_is_called_so(
+    client: MlflowClient, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    """It is no missing experiment, though MLflow's client finds none there, and no missing list."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MlflowException("Workspace 'nope' not found", RESOURCE_DOES_NOT_EXIST)
+
+    monkeypatch.setattr(MlflowClient, "search_experiments", refuse)
+    with pytest.raises(RunNotFoundError, match=r"cannot be read .* Workspace 'nope' not found"):
+        find_runs(experiment_names=names)
 
 
 def test_runs_are_found_by_component_and_condition(client: MlflowClient, experiment: str) -> None:

@@ -350,10 +350,11 @@ class _MemoryAdvice:
 def _advise_memory(
     peaks: _Peaks, headroom_pct: float | None, risk: float, inputs: Mapping[str, float]
 ) -> _MemoryAdvice:
-    if all(peak.memory_mb is None for peak in peaks.all):
+    used, worst = peaks.find_worst(lambda peak: peak.memory_mb)
+    failed_mb = max((max(r.failed_mb, r.peak_mb) for r in peaks.seen if r.failed_mb), default=0.0)
+    if not (used or failed_mb):
         missing = "No run says how much memory was used: there is no advice on memory."
         return _MemoryAdvice(None, [missing], peaks.explain_unfinished(None))
-    used, worst = peaks.find_worst(lambda peak: peak.memory_mb)
     run = next(run for run in peaks.runs if worst in run)
     job_mb = peaks.total(run, lambda peak: peak.job_memory_mb)
     user = "the job" if job_mb else "everything on the node (the job's own is unknown)"
@@ -365,24 +366,23 @@ def _advise_memory(
         beside = " and files in memory (/dev/shm, tmpfs)" * (worst.tmpfs_mb >= 1)
         peaked += f", {used:,.0f} MB with mlflow-perf{beside}"
     learned = learn_memory(peaks.seen, risk=risk, inputs=inputs) if headroom_pct is None else None
-    unfinished = peaks.explain_unfinished(learned)
-    failed_mb = max((max(r.failed_mb, r.peak_mb) for r in peaks.seen if r.failed_mb), default=0.0)
-    p_fit = None
+    unfinished, p_fit = peaks.explain_unfinished(learned), None
     if learned is not None:
         found, wanted, failed_mb = learned.suggestion, learned.wanted_mb, learned.failed_mb
         runs = format_count(found.runs, "run")
         source = f" learned from {runs}" if found.runs else ""
-        spare = f"{max(0.0, 100 * (wanted / used - 1)):.0f}% head-room{source} added"
+        spare = f"{max(0.0, 100 * (wanted / (used or wanted) - 1)):.0f}% head-room{source} added"
         if wanted < used:
             spare = f"{wanted:,.0f} MB learned from {runs}"
         p_fit = None if found.is_guess or unfinished else found.p_fit
         if p_fit is not None:
             spare += f", the next one fits with a chance of {format_chance(p_fit)}"
-        evidence = [f"{peaked}; {spare} ({found.method})."]
+        spare += f" ({found.method})"
     else:
         spare_pct = headroom_pct or 0.0
         wanted = max(used * (1 + spare_pct / 100.0), failed_mb * _OOM_FACTOR)
-        evidence = [f"{peaked}; {spare_pct:g}% head-room added."]
+        spare = f"{spare_pct:g}% head-room added"
+    evidence = [f"{peaked}; {spare}." if used else "Memory: no run says how much was used."]
     if failed_mb:
         killed = [peak for peak in peaks.all if peak.usage["oom_kills"] > 0]
         most = max(killed, key=lambda peak: (peak.had_mb <= failed_mb, peak.had_mb))

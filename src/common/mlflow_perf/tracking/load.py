@@ -248,13 +248,13 @@ def list_experiments(client: MlflowClient) -> dict[str, str]:
 
 
 def explain_failure(what: str, error: Exception) -> str:
-    """Return the sentence that says why something cannot be read from the tracking store."""
+    """Return why something, or the whole workspace that it is in, cannot be read from the store."""
     import mlflow
 
     where = redact_password(mlflow.get_tracking_uri())
-    if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST":
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST" and "Workspace" not in first:
         return f"{what} does not exist in the tracking store {where}, nor as a file."
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
     return redact_password(f"{what} cannot be read from the tracking store {where}: {first}")
 
 

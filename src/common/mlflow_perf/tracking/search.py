@@ -253,6 +253,7 @@ def _find_experiments(client: MlflowClient, names: Sequence[str] = ()) -> list[s
         for name in names:
             experiment = client.get_experiment_by_name(name)
             if experiment is None:
+                list_experiments(client)  # says why, where the whole workspace is missing
                 raise RunNotFoundError(f"There is no experiment {name!r}.")
             ids.append(str(experiment.experiment_id))
         return ids
