@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TypeVar
 
+from mlflow_perf.analysis.change_causes import list_causes
 from mlflow_perf.analysis.profile_changes import compare_repeats
 from mlflow_perf.analysis.step_runs import StepRuns, list_steps
 from mlflow_perf.core.format import cut_text, format_pair, join_some
@@ -17,51 +18,18 @@ from mlflow_perf.tracking.perf_run import PerfRun
 
 _SAME_RATIO = 1.05
 _TIMES_RATIO = 1.5
-_MOST_STEPS, _MOST_CAUSES, _MOST_PARAMETERS = 2, 3, 4
+_MOST_STEPS, _MOST_PARAMETERS = 2, 4
 _STEP_SHARE = 0.3
 _LONGEST_TEXT = 28
-_OTHERS_SHARE = 0.2
 
 _Run = TypeVar("_Run", StepRuns, PerfRun)
-
-
-@dataclass(frozen=True)
-class _Cause:
-    """A figure of the job that may explain a change of its duration.
-
-    Attributes:
-        key: The metric, or the end of one.
-        name: Its name in the sentence.
-        unit: Its unit.
-        least: The least change that is worth naming.
-        ratio: The least ratio of the two values, for what has no natural scale.
-    """
-
-    key: str
-    name: str
-    unit: str
-    least: float
-    ratio: float = 1.0
-
-
-_CAUSES = (
-    _Cause("job_run_delay_pct", "waiting for CPU", "%", 10.0),
-    _Cause("cpu_throttled_pct", "held back by the CPU quota", "%", 5.0),
-    _Cause("/input_pct", "waiting for input", "%", 10.0),
-    _Cause("gpu_avg_utilization_pct", "GPU busy", "%", 10.0),
-    _Cause("job_cpu_hours", "CPU time", "CPU h", 1.0 / 3600, 1.25),
-    _Cause("job_cpu_avg_cores", "CPUs used", "", 0.25, 1.25),
-    _Cause("job_io_read_mb", "read from disks", "MB", 100.0, 1.5),
-    _Cause("job_io_write_mb", "written to disks", "MB", 100.0, 1.5),
-    _Cause("job_max_mem_mb", "memory", "MB", 64.0, 1.25),
-)
 
 
 def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
     """Return what changed from one run or workflow to another as one sentence.
 
-    For example: "15.5 × slower: `train` 22 → 396 s; waiting for CPU 2 → 96%, others on the node;
-    threads 1 → 2, leaves 63 → 255". Causes are figures of the step that changed most. Of several
+    For example: "18.0 × slower: `train` 22 → 396 s; waiting for CPUs 0.44 → 380 s, others on the
+    node; threads 1 → 2, leaves 63 → 255". Causes are of the step that changed most. Of several
     repeats the figures are medians, and the functions are those of the runs in the middle.
 
     Args:
@@ -103,7 +71,7 @@ def describe_change(base: Sequence[StepRuns], new: Sequence[StepRuns]) -> str:
             # That the time went into the script itself is no news.
             own = tuple(f for f in profiles.functions if f.function != f.file)
             parts.append(replace(profiles, functions=own).sentence)
-        parts.append(", ".join(_list_causes(*steps[step])))
+        parts.append(", ".join(list_causes(*steps[step])))
     old, fresh = (find_middle(sides, measure_side)[0] for sides in (base, new))
     parts.append(_describe_parameters(old, fresh, step))
     return "; ".join(part for part in parts if part)
@@ -215,48 +183,6 @@ def _describe_length(before: float | None, after: float | None) -> str:
     if ratio >= _TIMES_RATIO:
         return f"{ratio:,.1f} × {how}"
     return f"{100 * abs(after - before) / before:.0f}% {how}"
-
-
-def _list_causes(base: Sequence[PerfRun], new: Sequence[PerfRun]) -> Iterator[str]:
-    """Yield the figures that changed most, with others' load where the job waited for CPUs."""
-    old, fresh = _find_medians(base), _find_medians(new)
-    found = []
-    for cause in _CAUSES:
-        a, b = _find(cause.key, old), _find(cause.key, fresh)
-        if a is None or b is None or abs(b - a) < cause.least:
-            continue
-        if cause.ratio == 1.0 or max(a, b) >= cause.ratio * min(a, b):
-            found.append((cause, a, b))
-    for cause, a, b in found[:_MOST_CAUSES]:
-        yield f"{cause.name} {format_pair(a, b, cause.unit)}"
-        others_held = _OTHERS_SHARE * fresh.get("cpu_limit_cores", 0.0)
-        is_crowded = fresh.get("others_cpu_avg_cores", 0.0) >= others_held > 0
-        if cause.key == "job_run_delay_pct" and b > a and is_crowded:
-            yield "others on the node"
-
-
-def _find_medians(runs: Sequence[PerfRun]) -> dict[str, float]:
-    """Return the median of each metric over repeats, of each run the mean over its nodes."""
-    found = [_average_nodes(run) for run in runs]
-    keys = dict.fromkeys(key for figures in found for key in figures)
-    return {
-        key: statistics.median(figures[key] for figures in found if key in figures) for key in keys
-    }
-
-
-def _average_nodes(run: PerfRun) -> dict[str, float]:
-    """Return the mean of each metric over the nodes of a run."""
-    sums: dict[str, list[float]] = {}
-    for summary in run.nodes.values():
-        for key, value in summary.items():
-            sums.setdefault(key, []).append(value)
-    return {key: sum(values) / len(values) for key, values in sums.items()}
-
-
-def _find(key: str, figures: Mapping[str, float]) -> float | None:
-    if not key.startswith("/"):
-        return figures.get(key)
-    return max((value for name, value in figures.items() if name.endswith(key)), default=None)
 
 
 def list_different(base: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -311,6 +311,19 @@ def average_demand(spans: Sequence[Span]) -> float:
     return sum(span.demand * span.seconds for span in busy) / seconds
 
 
+def divide_activity(span: Span) -> tuple[float, float, float]:
+    """Return of a span's time the shares of computing, waiting for CPUs, and waiting for its quota.
+
+    A job that got half of the CPUs that it could have used waited for half of that time.
+    """
+    wanted = min(span.demand, span.cores)
+    lost = max(0.0, 1.0 - span.used / wanted) if wanted > 0 else 0.0
+    active = min(1.0, span.demand / min(1.0, span.cores))
+    throttled = min(active, span.throttled)
+    starved = (active - throttled) * lost
+    return active - throttled - starved, starved, throttled
+
+
 def split_time(span: Span) -> dict[str, float]:
     """Return kind of finding → its share of a span's time; the shares add up to 1.
 
@@ -318,11 +331,8 @@ def split_time(span: Span) -> dict[str, float]:
     """
     cores, demand = span.cores, span.demand
     wanted = min(demand, cores)
-    lost = max(0.0, 1.0 - span.used / wanted) if wanted > 0 else 0.0
-    active = min(1.0, demand / min(1.0, cores))
-    throttled = min(active, span.throttled)
-    starved = (active - throttled) * lost
-    computing = active - throttled - starved
+    computing, starved, throttled = divide_activity(span)
+    active = computing + starved + throttled
     several = ramp(wanted, 1.0, 2.0) if cores >= 1.5 else 1.0
     # The CPUs hold idle GPUs back even where some of them are free.
     low, high = (0.4, 0.7) if span.has_gpu and span.gpu + span.gpu_others < 0.4 else (0.6, 0.85)
@@ -333,7 +343,7 @@ def split_time(span: Span) -> dict[str, float]:
     # Beside others who have the CPUs, few threads wait as long as many.
     own = ramp(span.used / max(span.node_used, 1e-9), 0.25, 0.5)
     crowded = ramp(demand / max(cores, 1.0), 1.2, 2.0) * (1.0 - throttled) * own
-    rest = 1.0 - active
+    rest = max(0.0, 1.0 - active)
     moves = ramp(max(span.disk_mb_s, span.mean_disk_mb_s), 0.05, 0.5)
     boost = 1.0 + _STALL_BOOST * ramp(span.node_used / cores, 0.5, 1.0) * moves
     disk = (moves if span.own_io else 0.9) * min(rest, span.io_stall * boost)
