@@ -19,7 +19,7 @@ from tests.publish.test_journal import new_journal, refuse_writes
 from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish import dispatch as module
-from mlflow_perf.publish.dispatch import dispatch
+from mlflow_perf.publish.dispatch import dispatch, sent_if_interrupted
 from mlflow_perf.publish.recovery import read_journal, recover_each
 from mlflow_perf.tracking import new_store
 from mlflow_perf.tracking.delivery import Delivery
@@ -167,6 +167,23 @@ def test_the_warning_names_a_new_store_that_was_not_ready(
     free.set()
     # It arrives after all, as the store is made by now and this process lives.
     assert "was not ready in time). It is kept; if it does not arrive, send it with" in caplog.text
+
+
+def test_an_interrupt_that_leaves_too_little_time_is_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    delivery: Delivery,
+) -> None:
+    """After a Ctrl-C a report has a second to be sent: no server was slow."""
+    free, journal = threading.Event(), new_journal(tmp_path)
+    monkeypatch.setattr(module, "write_node", lambda delivery, claim: free.wait(60) and "r1")
+    monkeypatch.setattr(module, "_INTERRUPTED_SEC", 0.05)
+    with pytest.raises(KeyboardInterrupt), sent_if_interrupted(lambda: delivery, journal):
+        raise KeyboardInterrupt
+    assert "was not sent (it was interrupted). It is kept; send it with" in caplog.text
+    assert b"its report was not sent: it was interrupted" in journal.path.read_bytes()
+    free.set()
 
 
 def test_a_document_that_is_lost_leaves_no_journal(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +75,37 @@ def test_our_page_is_told_by_its_header(site: Site, monkeypatch: pytest.MonkeyPa
     assert site.asked == [("/ml/perf", None)]
     site.answer = lambda handler: reply(handler, 200, {})
     assert not has_page(site.uri)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_certificates_are_trusted_as_mlflow_trusts_them(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file or a folder that MLflow's variable, or those of its HTTP library, name."""
+    key, folder = tmp_path / "key.pem", tmp_path / "folder"
+    folder.mkdir()
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key),
+         "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    (bundle := tmp_path / "ca.pem").write_bytes(made.stdout)
+    named = ["openssl", "x509", "-hash", "-noout", "-in", str(bundle)]
+    digest = subprocess.run(named, capture_output=True, check=True, text=True).stdout.strip()
+    (folder / f"{digest}.0").write_bytes(made.stdout)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(bundle, key)
+    site.server.socket = context.wrap_socket(site.server.socket, server_side=True)
+    uri = site.uri.replace("http", "https")
+    names = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    assert not has_page(uri)
+    for name in names:
+        for place in (bundle, folder):
+            with monkeypatch.context() as patched:
+                patched.setenv(name, str(place))
+                assert has_page(uri), (name, place)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500])

@@ -75,8 +75,9 @@ class ReportKeeper(Protocol):
 
 
 def dispatch(
-    delivery: Delivery, journal: ReportKeeper | None, *, deadline: float, secure: bool = False
-) -> bool:
+    delivery: Delivery, journal: ReportKeeper | None, *, deadline: float, secure: bool = False,
+    interrupt: BaseException | None = None,
+) -> bool:  # fmt: skip
     """Send a report to MLflow, or leave it in the journal for `mlflow-perf recover`.
 
     Args:
@@ -84,8 +85,8 @@ def dispatch(
         journal: The recording's journal, which is removed once everything is sent.
         deadline: When to give up, on the monotonic clock. A new local database may take
             minutes longer, unless `secure`.
-        secure: Whether to put the report into the journal before anything is sent, because the job
-            may be killed before that is done.
+        secure: Whether the journal gets the report first, because the job may be killed meanwhile.
+        interrupt: What left so little time; where that is too short, it is the reason.
 
     Returns:
         Whether it was sent.
@@ -115,8 +116,7 @@ def dispatch(
         is_sent = sending.done_within(min(_SECURE_AFTER_SEC, deadline - time.monotonic()))
         if journal is not None and not (is_sent or secure):
             journal.secure(delivery)
-        patience_sec = deadline - time.monotonic()
-        if not (sending.done_within(patience_sec) or secure):
+        if not (sending.done_within(deadline - time.monotonic()) or secure):
             await_new_store(sending.done_within, uri)
         sending.result(0.0)
     # The edge to MLflow: whatever the store does, the job goes on and the journal keeps the report.
@@ -125,7 +125,7 @@ def dispatch(
         _log.debug("Not sent:", exc_info=True)
         is_interrupted = not isinstance(error, Exception) or is_from_handler(error)
         with contextlib.ExitStack() as otherwise:
-            otherwise.callback(_keep, delivery, journal, error)
+            otherwise.callback(_keep, delivery, journal, error, interrupt)
             otherwise.callback(claim.withdraw)
             if is_interrupted and sent.wait(_INTERRUPTED_SEC):
                 otherwise.pop_all()
@@ -186,11 +186,19 @@ def sent_if_interrupted(
         if isinstance(error, Exception) and not is_from_handler(error):
             _keep(delivery, journal, error)
         else:
-            dispatch(delivery, journal, deadline=time.monotonic() + _INTERRUPTED_SEC)
+            until = time.monotonic() + _INTERRUPTED_SEC
+            dispatch(delivery, journal, deadline=until, interrupt=error)
         raise
 
 
-def _keep(delivery: Delivery, journal: ReportKeeper | None, error: BaseException) -> None:
+def _keep(
+    delivery: Delivery,
+    journal: ReportKeeper | None,
+    error: BaseException,
+    interrupt: BaseException | None = None,
+) -> None:
+    if interrupt is not None and isinstance(error, TimeoutError):
+        error = interrupt  # of the job, which left too little time
     name, uri = delivery.document.component, delivery.run.tracking_uri
     reason = first_line(error)
     if isinstance(error, TimeoutError) and is_unmade(uri):

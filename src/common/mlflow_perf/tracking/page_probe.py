@@ -11,6 +11,7 @@ import os
 import ssl
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.no_redirect import NoRedirect
@@ -22,13 +23,18 @@ PAGE_HEADER = "X-MLflow-Perf"
 """Header that distinguishes the page from a proxy that answers 200 to everything."""
 
 _TIMEOUT_SEC = 10.0
+_TRUSTED = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Variables that name the certificates to trust, as MLflow's client reads them: the first one."""
 
 
 def _open_tls(scheme: str) -> list[urllib.request.HTTPSHandler]:
     """Return what opens an address of HTTPS; nothing for HTTP: a context takes 30 ms of a CPU."""
     if scheme != "https":
         return []
-    context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
+    trusted = next(filter(None, map(os.environ.get, _TRUSTED)), None)
+    is_folder = trusted is not None and Path(trusted).is_dir()
+    file, folder = (None, trusted) if is_folder else (trusted, None)
+    context = ssl.create_default_context(cafile=file, capath=folder)
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("1", "true"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return [urllib.request.HTTPSHandler(context=context)]
