@@ -35,34 +35,31 @@ def provide_run(delivery: Delivery, claim: Claim) -> None:
         TimeoutError: When the claim was withdrawn while the run was created.
         Exception: Whatever MLflow raises when the store does not answer.
     """
-    with delivery.run.creating():
-        if delivery.run.run_id is None:  # else another thread was creating it
-            _find_or_create(delivery, claim)
-
-
-def _find_or_create(delivery: Delivery, claim: Claim) -> None:
     run = delivery.run
-    is_shared, started = run.job_key is not None, delivery.document.started
-    with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC, is_shared=is_shared):
-        chosen = provide_experiment(run) or find_current_experiment(run.tracking_uri)
-        joined = find_job_run(run, chosen, since=started)
-        found, asked = joined or find_recorded_run(run), -math.inf
-        if found is None and claim.is_open:
-            asked = time.monotonic()
-            found = create_run(
-                run.run_name or "mlflow-perf",
-                tracking_uri=run.tracking_uri,
-                experiment_id=chosen,
-                started=started,
-                tags={RECORDING_TAG: run.nonce, **run.list_tags()},
-            )
-    is_own = joined is None or joined.data.tags.get(RECORDING_TAG) == run.nonce
-    if found is not None:
-        info = found.info
-        is_used = claim.adopt(info.run_id, own=is_own, experiment_id=info.experiment_id)
-        if is_own and not is_used:
-            discard_run(info.run_id, tracking_uri=run.tracking_uri)
-        elif is_own:
-            discard_repeated_runs(run, info.run_id, asked=asked)
-    if run.run_id is None:  # neither this thread nor the one that began at the start has one
-        raise TimeoutError("the run came after the time for sending")
+    with run.creating():
+        if run.run_id is not None:  # another thread was creating it
+            return
+        is_shared, started = run.job_key is not None, delivery.document.started
+        with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC, is_shared=is_shared):
+            chosen = provide_experiment(run) or find_current_experiment(run.tracking_uri)
+            joined = find_job_run(run, chosen, since=started)
+            found, asked = joined or find_recorded_run(run), -math.inf
+            if found is None and claim.is_open:
+                asked = time.monotonic()
+                found = create_run(
+                    run.run_name or "mlflow-perf",
+                    tracking_uri=run.tracking_uri,
+                    experiment_id=chosen,
+                    started=started,
+                    tags={RECORDING_TAG: run.nonce, **run.list_tags()},
+                )
+        is_own = joined is None or joined.data.tags.get(RECORDING_TAG) == run.nonce
+        if found is not None:
+            info = found.info
+            is_used = claim.adopt(info.run_id, own=is_own, experiment_id=info.experiment_id)
+            if is_own and not is_used:
+                discard_run(info.run_id, tracking_uri=run.tracking_uri)
+            elif is_own:
+                discard_repeated_runs(run, info.run_id, asked=asked)
+        if run.run_id is None:  # neither this thread nor the one that began at the start has one
+            raise TimeoutError("the run came after the time for sending")
