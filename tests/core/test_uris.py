@@ -93,6 +93,17 @@ def test_an_error_is_one_line_without_passwords() -> None:
     assert first_line(RuntimeError(flushed)) == "RuntimeError: it is read-only"
 
 
+def test_a_fault_of_a_program_is_shown_with_its_place() -> None:
+    """A user can report it; what a server or a file refused needs no place."""
+    with pytest.raises(AttributeError) as caught:
+        eval("().get")
+    shown = "AttributeError: 'tuple' object has no attribute 'get', in <string>:1"
+    assert first_line(caught.value) == shown
+    with pytest.raises(OSError, match="full") as refused:
+        raise OSError("the disk is full")
+    assert first_line(refused.value) == "OSError: the disk is full"
+
+
 @pytest.mark.parametrize(
     ("error", "is_away"),
     [

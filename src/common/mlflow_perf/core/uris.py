@@ -32,6 +32,7 @@ _QUERY_PASSWORD = re.compile(
     r"(?:(?<==)[^\s&;'\"]*[^\s&;,'\"]|(?:(?!%3B)[^\s&;'\"])+)"
 )
 _QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s)'\"]+")
+_FAULTS = (AttributeError, LookupError, NameError, TypeError)  # of a program, not of what it asks
 _PASSWORD_NAME = re.compile(r"(?i)(passw(or)?d|passphrase|pwd|secret)$")
 _SECRET_NAME = re.compile(
     r"(?i)(passw(or)?d|passphrase|pwd|(^|[_-])pass|secret|credential"
@@ -73,11 +74,16 @@ def redact_param(name: str, value: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an exception as one line, without passwords."""
+    """Return an exception as one line, without passwords; a fault of a program with its place."""
     if sys.is_finalizing():  # `re` imports a part of itself when it replaces for the first time
         return type(error).__name__
     name, reason = type(error).__name__, reason_of(error)
-    return name if reason == name else f"{name}: {reason}"
+    text, place = name if reason == name else f"{name}: {reason}", error.__traceback__
+    if place is None or not isinstance(error, _FAULTS):
+        return text
+    while place.tb_next is not None:
+        place = place.tb_next
+    return f"{text}, in {Path(place.tb_frame.f_code.co_filename).name}:{place.tb_lineno}"
 
 
 def reason_of(error: BaseException) -> str:
