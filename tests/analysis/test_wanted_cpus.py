@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlflow_perf.analysis.usage import Usage
-from mlflow_perf.analysis.wanted_cpus import count_wanted_cpus, is_serial
+from mlflow_perf.analysis.wanted_cpus import count_wanted_cpus, explain_serial, is_serial
 
 BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "cpu_avg_utilization_pct": 100.0}
 
@@ -67,3 +67,15 @@ def test_a_job_that_had_one_cpu_is_serial_only_if_no_thread_waited(
     if delay_pct is not None:
         figures["job_run_delay_pct"] = delay_pct
     assert is_serial(Usage({**BASE, **figures})) is bool(serial)
+
+
+def test_threads_that_took_turns_beside_others_may_not_be_serial() -> None:
+    """Python's lock cannot be told from a node whose other CPUs are taken: the advice says so."""
+    turns = {
+        "duration_sec": 10.0, "cpu_limit_cores": 2.0, "job_cpu_avg_cores": 0.9,
+        "job_max_cpu_cores": 1.0, "job_run_delay_pct": 52.0, "job_ran_beside_pct": 50.0,
+        "job_threads_max": 3.0, "job_voluntary_switches": 3000.0, "cpu_avg_utilization_pct": 100.0,
+    }  # fmt: skip
+    assert "others kept the other CPUs busy" in explain_serial([Usage(turns, {})])
+    quiet = {**turns, "cpu_avg_utilization_pct": 50.0}
+    assert explain_serial([Usage(quiet, {})]) == "its work is serial, one CPU is what it can use."

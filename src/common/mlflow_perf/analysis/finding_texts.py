@@ -9,6 +9,7 @@ from mlflow_perf.analysis.memory_trend import MemoryTrend
 from mlflow_perf.analysis.time_shares import Span, average_demand, summarise_time
 from mlflow_perf.analysis.usage import Usage
 from mlflow_perf.analysis.wanted_cpus import (
+    FULL_PCT,
     SERIAL_PEAK,
     count_wanted_cpus,
     is_serial,
@@ -21,7 +22,6 @@ __all__ = ["SENTENCES", "Facts"]
 
 _ONE_BUSY = 0.75
 _LIFT = "let it use more (taskset, numactl, sched_setaffinity)"
-_FULL_PCT = 85.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def describe_serial(facts: Facts) -> tuple[str, str]:
             "threads do under its lock (GIL)"
         )
         do = "use processes instead of threads"
-        if usage.node_busy_pct > _FULL_PCT:
+        if usage.node_busy_pct > FULL_PCT:
             text += ", or as all threads do where others keep the other CPUs busy"
             do += " if it is the lock"
     wanted = facts.wanted_cpus

@@ -21,6 +21,7 @@ from mlflow_perf.analysis.wanted_cpus import (
     CPU_TOLERANCE,
     SERIAL_PEAK,
     explain_own_limit,
+    explain_serial,
     explain_wait,
 )
 from mlflow_perf.core.format import format_chance, format_count, join_some
@@ -303,12 +304,11 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     evidence = [f"CPU: {user} kept {kept} ({worst.where})."]
     wanted, _ = peaks.find_worst(lambda peak: peak.wanted_cores)
     slowed = max(peaks.all, key=lambda peak: peak.usage["cpu_throttled_pct"])
-    throttled = slowed.usage["cpu_throttled_pct"]
     held = max(peaks.all, key=lambda peak: peak.usage.cores - peak.usage.allowed_cores)
     is_serial = all(peak.is_serial for peak in peaks.all) and wanted <= SERIAL_PEAK
     if slowed.is_throttled and wanted > cores:
-        held_back = f"held it back for {throttled:.0f}% of the time ({slowed.where})"
-        evidence.append(f"CPU: the quota {held_back}: it could use more than was seen.")
+        held_for = f"for {slowed.usage['cpu_throttled_pct']:.0f}% of the time ({slowed.where})"
+        evidence.append(f"CPU: the quota held it back {held_for}: it could use more than was seen.")
     elif (limit := explain_own_limit(held.usage)) is not None:
         evidence.append(f"CPU: {limit} ({held.where}): more can help only once that is lifted.")
     elif max(peak.crowd for peak in peaks.all) >= wanted + 0.3:
@@ -317,10 +317,10 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
         waited = explain_wait([(p.usage, p.demand_cores) for p in peaks.all if p.is_short])
         evidence.append(f"CPU: {waited} it could use {wanted:.2f}.")
     elif worst.usage.busy_pct >= _SATURATED_PCT and not is_serial:
-        busy = f"{worst.usage.busy_pct:.0f}% busy throughout"
-        evidence.append(f"CPU: they were {busy}: with more it may be faster.")
+        busy = f"CPU: they were {worst.usage.busy_pct:.0f}% busy throughout"
+        evidence.append(f"{busy}: with more it may be faster.")
     if is_serial:
-        evidence.append("CPU: its work is serial, one CPU is what it can use.")
+        evidence.append(f"CPU: {explain_serial([peak.usage for peak in peaks.all])}")
     cpus = max(1, math.ceil(wanted - CPU_TOLERANCE))
     evidence += worst.explain_slower(cpus)
     if (ranks := min(peaks.tasks, int(worst.owned_cores))) > cpus:

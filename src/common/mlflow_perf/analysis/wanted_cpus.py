@@ -20,6 +20,9 @@ helper threads that run for an instant, and the ticks of short intervals."""
 THROTTLED_PCT = 10.0
 """Share of the time, in per cent, from which on a quota held a job back."""
 
+FULL_PCT = 85.0
+"""How busy all CPUs of a node are, in per cent, where others may have kept the job from some."""
+
 _SERIAL_DEMAND = 1.3
 _FEW = 0.25
 """Of the CPUs that a job missed, the part below which others cannot be the reason."""
@@ -88,6 +91,15 @@ def explain_wait(short: Sequence[tuple[Usage, float]]) -> str:
         waited = "its threads waited for a CPU beside idle ones"
         return f"{waited}; unless its own affinity or quota holds them,"
     return "its threads waited for CPUs that others had;"
+
+
+def explain_serial(usages: Sequence[Usage]) -> str:
+    """Return why one CPU is what runs can use, as a sentence without its subject's name."""
+    for usage in usages:
+        if summarise_time(usage).takes_turns > 0.5 and usage.node_busy_pct > FULL_PCT:
+            why = "its threads took turns on one CPU, as under Python's lock (GIL)"
+            return f"{why}; if they hold none, others kept the other CPUs busy and it can use more."
+    return "its work is serial, one CPU is what it can use."
 
 
 def explain_own_limit(usage: Usage) -> str | None:
