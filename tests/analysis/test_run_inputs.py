@@ -29,7 +29,7 @@ def test_inputs_are_named_numbers() -> None:
     assert parse_inputs(["rows=2e6", "depth=1_000"]) == {"rows": 2e6, "depth": 1000.0}
 
 
-@pytest.mark.parametrize("text", ["rows", "rows=", "rows=many", "=3", "rows=nan", "rows=inf"])
+@pytest.mark.parametrize("text", ["rows", "rows=", "rows=many", "=3", "rows=nan", "rows=-1"])
 def test_anything_else_is_refused(text: str) -> None:
     """The message shows what was given and what is expected."""
     with pytest.raises(SettingError, match="NAME=NUMBER"):

@@ -134,8 +134,9 @@ def test_the_critical_path_counts_from_its_start(loaded: Any) -> None:
     [("durations",), ("states",), ("concurrency",), ("between", "invoked", "returned")],
 )
 def test_pictures_are_drawn(loaded: Any, arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """--plot writes a picture in the format of the file's ending."""
-    loaded(*arguments, "--plot", "picture.svg")
+    """--plot writes a picture in the format of the file's ending, beside the table."""
+    drawn = loaded(*arguments, "--plot", "picture.svg").stdout
+    assert drawn == loaded(*arguments).stdout
     assert "<svg" in (tmp_path / "picture.svg").read_text("utf-8")
 
 

@@ -41,7 +41,7 @@ def parse_inputs(texts: Iterable[str]) -> dict[str, float]:
     """Return `rows=2e6` and the like as numbers by name.
 
     Raises:
-        SettingError: When one is not NAME=NUMBER, or its number is not finite.
+        SettingError: When one is not NAME=NUMBER, or its number is negative or not finite.
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -50,7 +50,7 @@ def parse_inputs(texts: Iterable[str]) -> dict[str, float]:
             found[name.strip()] = float(value.replace("_", ""))
         except ValueError:
             equals = ""
-        if not (equals and name.strip() and math.isfinite(found[name.strip()])):
+        if not (equals and name.strip() and 0 <= found[name.strip()] < math.inf):
             raise SettingError(f"--input takes NAME=NUMBER, such as rows=2e6, not {text!r}.")
     return found
 

@@ -193,8 +193,6 @@ def states(root: str, db: str, *, as_json: bool, picture: str | None, points: in
     if picture:
         counts = spans.state_counts(db, root, points=points or 1000)
         _save(spans.plot_states(counts, root), picture)
-        if not as_json:
-            return
     _echo(spans.states(db, root, points=points or (1000 if as_json else 20)), as_json=as_json)
 
 
