@@ -240,6 +240,9 @@ def test_parent_and_children_stand_in_mlflow(ran: Ran) -> None:
     second = ran.run_of("second")
     assert second.data.tags["mlflow.parentRunId"] == ran.out["run_id"]
     assert second.data.params["rows"] == "4"
+    tags = ran.run_of("late").data.tags
+    assert tags["mlflow_perf.cause"] == tags["mlflow_perf.error"]  # not the SIGTERM of ours
+    assert tags["mlflow_perf.status"] == "FAILED"
     statuses = {n: ran.run_of(n).info.status for n in ("first", "broken", "after", "late")}
     assert statuses == {
         "first": "FINISHED",

@@ -6,10 +6,12 @@ import asyncio
 import functools
 import signal
 import sys
+from pathlib import Path
 
 import click
 import pytest
 
+from mlflow_perf.node.exit_cause import STOP_NOTE_VARIABLE
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.session.outcome import Outcome
 
@@ -134,3 +136,16 @@ def test_the_crash_of_a_rank_is_the_cause_where_the_launcher_ended_the_others() 
 def test_a_signal_from_outside_is_no_failure_of_the_job(outcome: Outcome, is_failure: bool) -> None:
     """All ranks get it; only a job's own fault is one of which the launcher must learn."""
     assert outcome.is_failure is is_failure
+
+
+def test_the_runner_of_a_pipeline_says_why_it_ends_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that took too long failed for that reason; another signal or end is its own."""
+    monkeypatch.setenv(STOP_NOTE_VARIABLE, str(tmp_path / "stopped"))
+    killed = Outcome("KILLED", "signal SIGTERM")
+    assert killed.explain({}) == killed
+    (tmp_path / "stopped").write_text("took longer than its limit of 2 s", "utf-8")
+    assert killed.explain({}) == Outcome("FAILED", "took longer than its limit of 2 s")
+    assert Outcome("KILLED", "signal SIGINT").explain({}) == Outcome("KILLED", "signal SIGINT")
+    assert Outcome().explain({}) == Outcome()

@@ -13,6 +13,9 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+STOP_NOTE_VARIABLE = "MLFLOW_PERF_STOP_NOTE"
+"""Environment variable of a pipeline's step: the file in which its runner says why it ends it."""
+
 _ROOT = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _COUNTERS = ("memory.events", "memory.oom_control")
@@ -52,6 +55,12 @@ def name_signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+def read_stop_note() -> str:
+    """Return why a pipeline's runner ends the processes of this step; empty if it does not."""
+    note = os.environ.get(STOP_NOTE_VARIABLE, "")
+    return (_read(note) or "").strip() if note else ""
 
 
 def read_oom_counts(

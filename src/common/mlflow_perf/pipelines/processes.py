@@ -31,10 +31,16 @@ class Limits:
     Attributes:
         timeout_sec: Stop them after this time.
         stop: Stop them when this file appears; it works across machines.
+        note: File in which their reports find that they took too long; None for none.
     """
 
     timeout_sec: float | None
     stop: Path
+    note: Path | None = None
+
+    def describe_timeout(self) -> str:
+        """Return why processes were stopped that took too long."""
+        return f"took longer than its limit of {self.timeout_sec:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class Ended:
         if self.stopped:
             return "stopped"
         if self.timed_out:
-            return f"took longer than its limit of {limits.timeout_sec:g} s"
+            return limits.describe_timeout()
         if self.code == 0:
             return ""
         last = f": {self.last_line}" if self.last_line else ""
@@ -176,6 +182,9 @@ def run_ranks(
         while group.running() and not group.failed():
             stopped = limits.stop.exists()
             timed_out = end is not None and time.monotonic() > end
+            if timed_out and limits.note is not None:
+                with suppress(OSError):  # then they say what ended them: SIGTERM
+                    limits.note.write_text(limits.describe_timeout(), encoding="utf-8")
             if stopped or timed_out:
                 break
             time.sleep(_POLL_SEC)

@@ -18,6 +18,7 @@ from typing import Any
 
 from mlflow_perf.core.uris import redact_address
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.node.exit_cause import STOP_NOTE_VARIABLE
 from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ranks
@@ -208,7 +209,6 @@ def _run_attempts(
         raise PipelineError(job.fault)
     code = job.folder / "code"
     copy_code(job.step.code, job.step.includes, code)
-    limits = Limits(job.step.timeout_sec, job.stop)
     retries_left = job.step.retries
     for attempt in count(1):
         if attempt > 1:
@@ -223,6 +223,11 @@ def _run_attempts(
         for folder in (*job.outputs, logs, *(code / name for name in _KEPT)):
             folder.mkdir(parents=True, exist_ok=True)
         environ = job.make_environment(outcome.run_id, attempt)
+        note = job.folder / f"stopped-{attempt}"
+        limits, environ[STOP_NOTE_VARIABLE] = (
+            Limits(job.step.timeout_sec, job.stop, note),
+            str(note),
+        )
         wrapper = job.make_wrapper(attempt)
         # The wrapper's own reports go elsewhere, and the component's Python is not its own.
         outer = {"MLFLOW_PERF_DIR": str(job.attempt_folder("measured", attempt))}

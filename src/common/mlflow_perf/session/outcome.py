@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MethodType
 
 from mlflow_perf.model.document import worst_status
+from mlflow_perf.node.exit_cause import read_stop_note
+from mlflow_perf.node.slurm_job import explain_sigterm
 from mlflow_perf.recorders.rank_commands import RankCommand
 
 CRASHES = {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"}
@@ -49,6 +51,16 @@ class Outcome:
         if cause == "CancelledError" and _has_asyncio_interrupted():
             cause, kind = "KeyboardInterrupt", KeyboardInterrupt
         return cls("KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED", cause)
+
+    def explain(self, node: Mapping[str, object]) -> Outcome:
+        """Return it with the reason of whoever sent SIGTERM: a pipeline's runner, or Slurm.
+
+        Args:
+            node: The facts of this node.
+        """
+        if (self.cause or "").endswith("SIGTERM") and (note := read_stop_note()):
+            return replace(self, status="FAILED", cause=note)  # as the runner has it
+        return replace(self, cause=explain_sigterm(self.cause, node))
 
     @property
     def is_failure(self) -> bool:

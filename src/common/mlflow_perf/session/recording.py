@@ -17,7 +17,6 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.integrations import proxystore
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import read_oom_counts
-from mlflow_perf.node.slurm_job import explain_sigterm
 from mlflow_perf.publish.dispatch import dispatch, load_mlflow, sent_if_interrupted
 from mlflow_perf.publish.final_document import make_final_document
 from mlflow_perf.publish.journal import Journal, JournalFacts
@@ -370,6 +369,7 @@ class Recording:
 
     def _make_delivery(self, outcome: Outcome) -> Delivery:
         """Return the finished report of this node."""
+        outcome = outcome.explain(describe_node(self.node))
         summary, reports, started = dict[str, float](), {}, None
         if (collector := self._collector) and collector.report_thread.was_started:
             for name, value in self._list_facts().items():
@@ -382,7 +382,7 @@ class Recording:
             node=describe_node(self.node),
             component=self.name,
             status=outcome.status,
-            cause=explain_sigterm(outcome.cause, describe_node(self.node)),
+            cause=outcome.cause,
             started=started,
             summary=summary,
             reports=reports,
