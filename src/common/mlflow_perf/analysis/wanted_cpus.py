@@ -34,6 +34,8 @@ def is_serial(usage: Usage) -> bool:
     used = usage["job_cpu_avg_cores"]
     if usage["cpu_throttled_pct"] >= THROTTLED_PCT or not low <= used <= high:
         return False
+    if "job_max_cpu_cores" not in usage:  # of an import, or too short: several CPUs at times?
+        return False
     span = summarise_time(usage)
     demand = span.demand
     if usage.allowed_cores <= 1:
@@ -42,7 +44,7 @@ def is_serial(usage: Usage) -> bool:
         if span.run_delay is None:
             return False
         demand = used / (1.0 - min(span.run_delay, 0.99))
-    return (usage.peak_cores or 0.0) <= SERIAL_PEAK and demand <= _SERIAL_DEMAND
+    return usage["job_max_cpu_cores"] <= SERIAL_PEAK and demand <= _SERIAL_DEMAND
 
 
 def find_wanted_cores(usage: Usage) -> float:
