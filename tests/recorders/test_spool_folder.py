@@ -240,3 +240,18 @@ def test_a_rank_says_how_its_block_ended_and_one_that_died_was_killed(
     first.remove()
     assert first.path is not None
     assert not first.path.exists()
+
+
+def test_a_rank_that_ended_before_the_sampling_one_began_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its CPU time and memory are in no figure; a wrapped command tells of its whole CPU time."""
+    other = _folder(1)
+    first = _folder(0)
+    assert first.begin_sampling(is_command=False) == (None, None)
+    assert caplog.messages == []
+    other.leave("FINISHED")
+    assert first.begin_sampling(is_command=True) == (first.commands, None)
+    assert caplog.messages == []
+    first.begin_sampling(is_command=False)
+    assert [m for m in caplog.messages if m.startswith("1 rank of this node had ended before")]

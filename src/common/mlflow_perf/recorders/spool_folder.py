@@ -151,6 +151,25 @@ class SpoolFolder:
             _patience_sec = 0.0
         return run_id or None
 
+    def begin_sampling(
+        self, *, is_command: bool
+    ) -> tuple[RankCommands | None, RankCommands | None]:
+        """Return whose processes are sampled from now on: see `commands` and `above`.
+
+        Args:
+            is_command: Whether each rank wraps a command, and tells of its whole CPU time.
+        """
+        if is_command:
+            return self.commands, self.above
+        early = 0 if self._blocks is None or not self._node.samples else len(self._blocks.others())
+        if early:
+            _log.warning(
+                "%s of this node had ended before the first one began: what was used there is in "
+                "no figure. Let a barrier follow the beginning of the blocks.",
+                format_count(early, "rank"),
+            )  # fmt: skip
+        return None, self.above
+
     def wait_for_others(self, timeout_sec: float, *, briefly: bool = False) -> None:
         """Wait until the other ranks on this node have ended their recordings or died.
 

@@ -133,8 +133,8 @@ class Recording:
             self._stacks.note_begin()
             return
         self._note_run()
-        commands = None if root_pid is None or self._spool is None else self._spool.commands
-        above = None if self._spool is None else self._spool.above
+        spool, is_command = self._spool, root_pid is not None
+        commands, above = spool.begin_sampling(is_command=is_command) if spool else (None, None)
         readers = run_sources.open_job_readers(
             root_pid, self.node, carbon=self.settings.carbon, commands=commands, above=above
         )
