@@ -14,7 +14,6 @@ from contextlib import suppress
 # Those by which somebody wants the process to end; and SIGCHLD, by which Python waits for children.
 _LEFT_ALONE = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGCHLD")
 
-
 _is_prolonged = False
 
 

@@ -223,11 +223,8 @@ def _run_attempts(
         for folder in (*job.outputs, logs, *(code / name for name in _KEPT)):
             folder.mkdir(parents=True, exist_ok=True)
         environ = job.make_environment(outcome.run_id, attempt)
-        note = job.folder / f"stopped-{attempt}"
-        limits, environ[STOP_NOTE_VARIABLE] = (
-            Limits(job.step.timeout_sec, job.stop, note),
-            str(note),
-        )
+        limits = Limits(job.step.timeout_sec, job.stop, job.folder / f"stopped-{attempt}")
+        environ[STOP_NOTE_VARIABLE] = str(limits.note)
         wrapper = job.make_wrapper(attempt)
         # The wrapper's own reports go elsewhere, and the component's Python is not its own.
         outer = {"MLFLOW_PERF_DIR": str(job.attempt_folder("measured", attempt))}

@@ -156,6 +156,8 @@ class SpoolFolder:
     ) -> tuple[RankCommands | None, RankCommands | None]:
         """Return whose processes are sampled from now on: see `commands` and `above`.
 
+        A rank whose block has ended by now is missing in the figures, and a warning says so.
+
         Args:
             is_command: Whether each rank wraps a command, and tells of its whole CPU time.
         """

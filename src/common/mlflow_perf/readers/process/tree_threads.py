@@ -78,10 +78,11 @@ class _Seen:
 class _ShortThreads:
     """What threads had done when they were first seen, most of which may end before the next look.
 
-    As many as a look finds have lived for about the time between two looks. So those that it finds
-    runnable ran or waited for that time. In this process a look finds them less often than they
-    are, since it takes Python's lock. Then their own ratio tells, of which only so much is known:
-    a thread that has just begun has waited, and has not run yet.
+    As many as a look finds live for about the time between two looks, and those that it finds
+    runnable run or wait for that time. From within the job's process a look finds too few of them
+    runnable, because it takes Python's lock; then what they had waited for what they had run tells
+    more. That is too much for threads that have only begun, so that the waits are at most the time
+    in which they lived and did not run.
     """
 
     ran_sec: float = 0.0
