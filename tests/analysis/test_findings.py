@@ -73,6 +73,17 @@ def test_a_document_of_several_nodes_names_the_nodes() -> None:
     assert found[0].share == pytest.approx(2 / 3, abs=1e-3)
 
 
+def test_the_sentence_of_several_nodes_says_whose_figures_it_has() -> None:
+    """98% on one node and 60% on the other are 79% of the time: the sentence is of the first."""
+    most, less = _node(job_cpu_avg_cores=0.02), _node(job_cpu_avg_cores=0.4)
+    waiting = findings_of(PerfDocument({0: less, 1: most}))[0]
+    assert waiting.share == pytest.approx(0.79, abs=1e-3)
+    assert waiting.evidence.startswith("For 98% of the time")
+    assert waiting.evidence.endswith(" (figures of node 1)")
+    alike = findings_of(PerfDocument({0: most, 1: most}))[0]
+    assert "node" not in alike.evidence
+
+
 def test_the_network_of_the_node_is_not_the_jobs() -> None:
     """A job without CPU time beside a busy network waits; one that computes a little may load."""
     asleep = _node(job_cpu_avg_cores=0.003, total_net_io_ext_recv_mb=2400.0)

@@ -209,7 +209,8 @@ def merge_findings(
     """Return the findings of all nodes together, the one with most time at stake first.
 
     Findings of one kind on several nodes become one that names the nodes; its share is the mean
-    over all nodes. Those of loops are made again, from the ranks of all nodes.
+    over all nodes, and its sentence that of the node with most of it. Those of loops are made
+    again, from the ranks of all nodes.
 
     Args:
         nodes: Node index → the findings of that node.
@@ -228,11 +229,15 @@ def merge_findings(
             by_kind.setdefault(which_kind, []).append((index, finding))
     merged = []
     for same in by_kind.values():
-        worst = max((finding for _, finding in same), key=lambda f: f.share)
+        most_on, worst = max(same, key=lambda found: found[1].share)
         share = sum(finding.share for _, finding in same) / len(nodes)
-        which = [str(index) for index, _ in same]
-        places = f"{'nodes' if len(same) > 1 else 'node'} {join_some(which)}"
-        text = worst.evidence if len(same) == len(nodes) else f"{worst.evidence} ({places})"
+        places = []
+        if len(same) < len(nodes):
+            which = join_some([str(index) for index, _ in same])
+            places.append(f"{'nodes' if len(same) > 1 else 'node'} {which}")
+        if any(finding.evidence != worst.evidence for _, finding in same):
+            places.append(f"figures of node {most_on}")
+        text = f"{worst.evidence} ({'; '.join(places)})" if places else worst.evidence
         # The confidence was that among the findings of one node: it is made again, by `_rank`.
         merged.append(replace(worst, share=share, evidence=text, confidence=1.0))
     found = _find_in_steps(loops, 0.0, merged)
