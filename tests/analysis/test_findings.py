@@ -128,6 +128,9 @@ def test_a_job_that_leaves_the_gpu_to_others_does_not_wait_for_it() -> None:
     assert idle.sentence == (
         "The GPUs were 0% busy with the job and 90% with others: feed them faster, or ask for none."
     )
+    held = findings_of(_node(gpu_avg_utilization_pct=1.0, max_t_gpu_mem_mb=1400.0))
+    idle = next(finding for finding in held if finding.kind == "idle")
+    assert idle.do == "feed them faster, or compute on CPUs alone"
 
 
 def test_cpus_and_gpus_may_both_be_contended() -> None:

@@ -8,7 +8,12 @@ from tests.analysis.conftest import MakeRun
 from mlflow_perf.analysis.gpu_advice import advise_gpus
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
 
-USED = {"gpu0_avg_utilization_pct": 71.0, "gpu1_avg_utilization_pct": 0.0}
+USED = {
+    "gpu0_avg_utilization_pct": 71.0,
+    "gpu0_max_t_mem_percent": 40.0,
+    "gpu1_avg_utilization_pct": 0.0,
+    "gpu1_max_t_mem_percent": 0.0,
+}
 
 
 def read(make_run: MakeRun, *summaries: dict[str, float]) -> list[PeakUsage]:
@@ -29,7 +34,7 @@ def test_the_fullest_gpu_of_all_runs_counts_with_a_head_room(make_run: MakeRun) 
     )
     assert advice.memory_mb == 22000
     assert advice.evidence == (
-        "GPU: 1 of 2 per node did any work, 0% busy on average (r0).",
+        "GPU: 1 of 2 per node computed or held memory, 0% busy on average (r0).",
         "GPU: the job held at most 20,000 MB of one GPU (r1); 10% head-room added.",
     )
 
@@ -43,12 +48,21 @@ def test_what_no_run_says_is_unknown(make_run: MakeRun) -> None:
 
 @pytest.mark.parametrize(
     ("summary", "sentences"),
-    [({"gpu0_avg_utilization_pct": 0.0, "max_t_gpu_mem_mb": 400.0}, 1), ({}, 0)],
+    [({"gpu0_avg_utilization_pct": 0.0, "max_t_gpu_mem_mb": 4.0}, 1), ({}, 0)],
 )
 def test_without_work_on_a_gpu_none_of_its_memory_is_asked_for(
     make_run: MakeRun, summary: dict[str, float], sentences: int
 ) -> None:
-    """What the driver holds of a GPU that did nothing is no need of the job's."""
+    """The 4 MB that are in use on an idle GPU are no need of the job's."""
     advice = advise_gpus(read(make_run, summary))
     assert advice.memory_mb is None
     assert len(advice.evidence) == sentences
+
+
+def test_a_gpu_whose_memory_the_job_held_is_asked_for(make_run: MakeRun) -> None:
+    """It ran one kernel on each of two of three GPUs: 0% busy, and it cannot run without them."""
+    held = {"gpu0_max_t_mem_percent": 18.0, "gpu1_max_t_mem_percent": 0.4}
+    idle = {"gpu2_avg_utilization_pct": 0.0, "gpu2_max_t_mem_percent": 0.003}
+    peaks = read(make_run, {**held, **idle, "max_t_gpu_mem_mb": 25_000.0})
+    assert (peaks[0].gpus, peaks[0].owned_gpus) == (2, 3)
+    assert advise_gpus(peaks).memory_mb == 27_500

@@ -378,7 +378,7 @@ def test_nodes_without_the_jobs_own_figures_stay(make_run: MakeRun) -> None:
 
 
 def test_gpus_that_did_nothing_are_left_out(make_run: MakeRun) -> None:
-    """Only the GPUs that did any work are asked for."""
+    """Only the GPUs that computed are asked for."""
     gpus = {"gpu0_avg_utilization_pct": 71.0, "gpu1_avg_utilization_pct": 0.0}
     size = right_size([make_run({**SERIAL, **gpus, "gpu_avg_utilization_pct": 35.5})])
     assert size.gpus == 1

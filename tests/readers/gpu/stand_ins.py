@@ -27,8 +27,13 @@ class FakeNvml:
     class NVMLError_NotFound(NVMLError):  # noqa: N801, N818 - the library's name
         """What it raises where no process computed."""
 
+    nvmlMemory_v2 = 0x2000028  # noqa: N815 - the library's name
+    NVML_GPU_UTILIZATION_SAMPLES = 1
+
     def __init__(self) -> None:
         self.busy = {"GPU-aaaa": 80, "GPU-bbbb": 40}
+        self.samples: dict[str, Sequence[tuple[int, int]]] = {}  # (time in µs, per cent)
+        self.reserved: int | None = None  # None: as a driver that has not the second version
         self.users: dict[str, Mapping[int, int | None]] = {}
         self.drawing: dict[str, Mapping[int, int | None]] = {}
         self.computing: dict[str, Sequence[tuple[int, int, int]]] = {}
@@ -62,8 +67,27 @@ class FakeNvml:
             raise self.NVMLError("Not Found")
         return f"MIG-{index}"
 
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(used=GIB, total=(4 if handle.startswith("GPU") else 2) * GIB)
+    def nvmlDeviceGetMemoryInfo(  # noqa: N802
+        self, handle: str, version: int | None = None
+    ) -> SimpleNamespace:
+        if version is not None and self.reserved is None:
+            raise self.NVMLError("Function Not Found")
+        reserved = self.reserved if version else None
+        total = (4 if handle.startswith("GPU") else 2) * GIB
+        return SimpleNamespace(used=GIB - (reserved or 0), total=total, reserved=reserved)
+
+    def nvmlDeviceGetSamples(  # noqa: N802
+        self, handle: str, which: int, last_seen_us: int
+    ) -> tuple[int, list[SimpleNamespace]]:
+        if handle not in self.samples or which != self.NVML_GPU_UTILIZATION_SAMPLES:
+            raise self.NVMLError("Not Supported")
+        fresh = [sample for sample in self.samples[handle] if sample[0] > last_seen_us]
+        if not fresh:
+            raise self.NVMLError_NotFound("Not Found")
+        return 1, [
+            SimpleNamespace(timeStamp=at, sampleValue=SimpleNamespace(uiVal=busy))
+            for at, busy in fresh
+        ]
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:  # noqa: N802
         if handle not in self.busy:

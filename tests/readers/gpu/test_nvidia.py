@@ -52,3 +52,24 @@ def test_a_slice_has_memory_and_no_utilisation() -> None:
     assert metrics["max_t_gpu_mem_percent"] == 50.0
     assert metrics["node_gpu_hours"] == pytest.approx(1.0)
     assert metrics.keys().isdisjoint({"gpu_avg_utilization_pct", "gpu_energy_wh"})
+
+
+def test_all_that_the_driver_sampled_between_two_questions_counts() -> None:
+    """A burst of half a second is in three samples of the driver, not in its rate of the moment."""
+    nvml = FakeNvml()
+    nvml.busy["GPU-aaaa"] = 0
+    nvml.samples["GPU-aaaa"] = [(1_000_000, 90), (1_200_000, 5)]
+    (gpu,) = open_nvidia(nvml, {"CUDA_VISIBLE_DEVICES": "0"})
+    assert gpu.state().busy_pct == 5.0  # the sample before is of the time before the job
+    nvml.samples["GPU-aaaa"] = [(1_200_000, 5), (1_400_000, 37), (1_600_000, 97), (1_800_000, 28)]
+    assert gpu.state().busy_pct == pytest.approx(54.0)
+    assert gpu.state().busy_pct == pytest.approx(54.0)  # none since
+
+
+def test_memory_that_the_driver_reserves_is_nobodys() -> None:
+    """A driver that tells what it reserves does not count it as used."""
+    nvml = FakeNvml()
+    (gpu,) = open_nvidia(nvml, {"CUDA_VISIBLE_DEVICES": "0"})
+    assert gpu.state().used_bytes == 1 << 30
+    nvml.reserved = 1 << 29
+    assert gpu.state().used_bytes == 1 << 29

@@ -250,7 +250,9 @@ def describe_contended_gpu(facts: Facts) -> tuple[str, str]:
 def describe_idle(facts: Facts) -> tuple[str, str]:
     usage = facts.usage
     if "gpu_avg_utilization_pct" in usage:
-        return f"The GPUs were {facts.gpus}", "feed them faster, or ask for none"
+        # Without the GPU whose memory it holds, the job would fail as it is.
+        other = "compute on CPUs alone" if usage.holds_gpu_memory else "ask for none"
+        return f"The GPUs were {facts.gpus}", f"feed them faster, or {other}"
     text = f"The node's CPUs were {usage.busy_pct:.0f}% busy ({facts.used})"
     return text, "ask for less, or find out what it waits for"
 

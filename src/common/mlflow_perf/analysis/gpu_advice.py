@@ -33,7 +33,7 @@ def advise_gpus(peaks: Sequence[PeakUsage]) -> GpuAdvice:
         return GpuAdvice(None)
     worst = max(peaks, key=lambda peak: peak.gpus)
     busy = max(peak.usage["gpu_avg_utilization_pct"] for peak in peaks)
-    did = f"GPU: {worst.gpus} of {owned} per node did any work"
+    did = f"GPU: {worst.gpus} of {owned} per node computed or held memory"
     did += f", {busy:.0f}% busy on average ({worst.where})."
     if not worst.gpus:
         return GpuAdvice(None, (did,))

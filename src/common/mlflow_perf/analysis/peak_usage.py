@@ -33,7 +33,7 @@ class PeakUsage:
         memory_mb: Peak memory in MB of 2^20 bytes, that of mlflow-perf included, which counts
             against the same limit, and of `tmpfs_mb`; None if unknown.
         job_memory_mb: Peak memory of the job alone; 0.0 if unknown.
-        gpus: GPUs that did any work.
+        gpus: GPUs that computed for the job or held memory of it.
         gpu_memory_mb: Peak memory of the job on the fullest GPU; 0.0 if unknown.
         owned_cores: CPUs that the job could use; 0.0 if unknown.
         owned_memory_mb: Memory that the job could use; 0.0 if unknown.

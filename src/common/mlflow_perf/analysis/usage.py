@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from typing import Any
 
 _GPU_KEY = re.compile(r"gpu(\d+)_(.+)")
 _GPU_USED_PCT = 0.5
+_GPU_HELD_MB = 64.0  # a process that computes on a GPU holds 100 MB and more; an idle one has 4
 _MANY_GPU_OTHERS_PCT = 20.0
 _HARDLY_IDLE_CORES = 0.5
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
@@ -164,17 +166,27 @@ class Usage:
         moved = self["total_net_io_ext_sent_mb"] + self["total_net_io_ext_recv_mb"]
         return moved / duration if duration > 0 else 0.0
 
+    @property
+    def holds_gpu_memory(self) -> bool:
+        """Whether the job held memory of a GPU: without it, it would fail."""
+        return self["max_t_gpu_mem_mb"] >= _GPU_HELD_MB
+
     def count_gpus(self) -> tuple[int, int]:
-        """Return how many GPUs did any work, and how many the job owned."""
-        busiest: dict[str, float] = {}
-        for key, value in self._summary.items():
-            if found := _GPU_KEY.fullmatch(key):
-                busy_pct = value if "util" in found[2] else 0.0
-                busiest[found[1]] = max(busiest.get(found[1], 0.0), busy_pct)
-        if busiest:
-            return sum(pct >= _GPU_USED_PCT for pct in busiest.values()), len(busiest)
+        """Return how many GPUs computed for the job or held memory of it, and how many it owned."""
+        gpus = {found[1] for key in self._summary if (found := _GPU_KEY.fullmatch(key))}
         hours = self["duration_sec"] / 3600.0
         owned = round(self["node_gpu_hours"] / hours) if hours > 0 else 0
-        if not owned and "gpu_avg_utilization_pct" in self:
-            owned = 1
-        return (owned if self["gpu_avg_utilization_pct"] >= _GPU_USED_PCT else 0), owned
+        if not gpus:
+            owned = owned or int("gpu_avg_utilization_pct" in self)
+            is_used = self["gpu_avg_utilization_pct"] >= _GPU_USED_PCT or self.holds_gpu_memory
+            return owned * is_used, owned
+        least_pct = math.inf
+        if self.holds_gpu_memory:  # which is known in MB of the fullest alone; they are alike
+            fullest_pct = max(self[f"gpu{gpu}_max_t_mem_percent"] for gpu in gpus)
+            least_pct = fullest_pct * _GPU_HELD_MB / self["max_t_gpu_mem_mb"]
+        used = sum(
+            self[f"gpu{gpu}_avg_utilization_pct"] >= _GPU_USED_PCT
+            or self[f"gpu{gpu}_max_t_mem_percent"] >= least_pct
+            for gpu in gpus
+        )
+        return used, len(gpus)

@@ -19,6 +19,8 @@ from mlflow_perf.readers.background import Background
 from mlflow_perf.records import MB, Column
 
 _JOULES_IN_WH = 3600.0
+_PATIENCE_SEC = 0.1
+"""For a driver that has answered before: it is slow while processes leave the GPU."""
 _DEVICE = re.compile(r"(nvidia|renderD)\d+")
 
 
@@ -164,12 +166,14 @@ class GpuReader:
             return ask
 
         self._source = Background(open_source, name="perf-gpu")
+        self._has_answered = False
 
     def read(self, report: dict[str, float]) -> None:
         """Put the newest values of the GPUs into the report."""
-        states = self._source.newest()
+        states = self._source.newest(_PATIENCE_SEC if self._has_answered else None)
         if not states:
             return
+        self._has_answered = True
         busy: list[float] = []
         used = whole = 0.0
         for index, state in enumerate(states):

@@ -73,6 +73,8 @@ class _Nvidia:
         self._nvml, self._handle, self._is_slice = pynvml, handle, is_slice
         self._processes = processes
         self._newest_us = 0  # of what the driver told of processes
+        self._sampled_us = 0  # the same of its samples of the GPU
+        self._busy_pct = 0.0
         self._own_share: float | None = None  # the job's part of the GPU's work, as last known
         uuid = pynvml.nvmlDeviceGetUUID(handle)
         self.uuid: str = uuid.decode() if isinstance(uuid, bytes) else uuid
@@ -95,16 +97,18 @@ class _Nvidia:
 
     def state(self) -> GpuState:
         """Return its present state."""
-        memory = self._ask(self._nvml.nvmlDeviceGetMemoryInfo)
+        # The second version does not count what the driver reserves: some 0.5 GB of a large GPU.
+        memory = self._ask(
+            lambda gpu: self._nvml.nvmlDeviceGetMemoryInfo(gpu, self._nvml.nvmlMemory_v2)
+        ) or self._ask(self._nvml.nvmlDeviceGetMemoryInfo)
         used = whole = None
         if memory is not None:
             used, whole = float(memory.used), float(memory.total)
         if self._is_slice:
             # Utilisation and energy are counted for whole GPUs only.
             return GpuState(None, used, whole, None)
-        rates = self._ask(self._nvml.nvmlDeviceGetUtilizationRates)
+        busy_pct = self._measure_busy()
         energy_mj = self._ask(self._nvml.nvmlDeviceGetTotalEnergyConsumption)
-        busy_pct = None if rates is None else float(rates.gpu)
         others_busy_pct = others_bytes = None
         users, processes = self._list_memory_users(), self._processes
         if processes is not None and not processes.has_server(users or ()):
@@ -127,6 +131,27 @@ class _Nvidia:
             others_busy_pct=others_busy_pct,
             others_bytes=others_bytes,
         )
+
+    def _measure_busy(self) -> float | None:
+        """Return how busy the GPU was since the question before, in per cent; None if unknown.
+
+        The driver keeps several samples a second. Its rate of the moment is only the newest.
+        """
+        which, since_us = self._nvml.NVML_GPU_UTILIZATION_SAMPLES, self._sampled_us
+        try:
+            _, found = self._nvml.nvmlDeviceGetSamples(self._handle, which, since_us)
+        except self._nvml.NVMLError_NotFound:  # none since
+            return self._busy_pct
+        except self._nvml.NVMLError:
+            rates = self._ask(self._nvml.nvmlDeviceGetUtilizationRates)
+            return None if rates is None else float(rates.gpu)
+        fresh = [sample for sample in found if sample.timeStamp > since_us]
+        if fresh:
+            self._sampled_us = max(sample.timeStamp for sample in fresh)
+            # Those before the first question are of the time before the job.
+            counted = fresh if since_us else fresh[-1:]
+            self._busy_pct = sum(sample.sampleValue.uiVal for sample in counted) / len(counted)
+        return self._busy_pct
 
     def _list_memory_users(self) -> dict[int, float | None] | None:
         """Return PID → bytes, None where those are unknown; None when the driver tells nothing."""
