@@ -59,6 +59,8 @@ def test_nothing_is_drawn_without_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("sys.stderr", file)
     assert list(watched(range(3), 3, clock=Clock(9.0))) == [0, 1, 2]
     assert file.getvalue() == ""
+    monkeypatch.setattr("sys.stderr", None)  # closed before the start
+    assert list(watched(range(3), 3, clock=Clock(9.0))) == [0, 1, 2]
 
 
 def test_an_activity_without_a_count_shows_its_share(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,24 @@ def test_without_a_journal_the_warning_says_that_the_report_is_lost(
     assert "was not sent and is lost: ConnectionRefusedError" in caplog.text
 
 
+def test_where_the_disk_is_full_the_warning_says_what_was_kept(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    delivery: Delivery,
+) -> None:
+    """`recover` sends what was written before: that is not lost."""
+    monkeypatch.setattr(module, "is_refused", lambda uri, **_: True)
+    journal = new_journal(tmp_path)
+    refuse_writes(monkeypatch)
+    assert not dispatch(delivery, journal, deadline=time.monotonic())
+    assert journal.path.exists()
+    assert "is lost" not in caplog.text
+    assert f"what was written before, as of a killed job, with: mlflow-perf recover {tmp_path}" in (
+        caplog.text
+    )
+
+
 def test_a_run_that_is_created_after_the_deadline_is_not_adopted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, delivery: Delivery
 ) -> None:

@@ -202,6 +202,29 @@ def test_the_sampler_is_imported_while_the_job_imports_something(tmp_path: Path)
     assert output.split() == ["False", "True", "chunk_of_nothing_else"]
 
 
+_WAITING = """\
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import _mlflow_perf_startup as startup
+sys.meta_path.insert(0, startup._finder)
+startup._begin_sampling(60.0)
+seen = {len(sys._current_frames())}
+while not startup._meetings:
+    seen.add(len(sys._current_frames()))
+for _ in range(10):
+    time.sleep(0.01)
+    seen.add(len(sys._current_frames()))
+print(seen)
+"""
+
+
+def test_the_thread_that_waits_to_import_has_no_frame() -> None:
+    """A child that is forked early, and asks whether it is alone, is."""
+    folder = Path(inspect.getfile(startup)).parent
+    command = [sys.executable, "-c", _WAITING, str(folder)]
+    assert subprocess.check_output(command, text=True, timeout=90) == "{1}\n"
+
+
 _LONG_CALL = """\
 import sys, threading, time
 sys.path.insert(0, sys.argv[1])

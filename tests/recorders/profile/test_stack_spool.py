@@ -10,18 +10,19 @@ import pytest
 from mlflow_perf.recorders.profile.stack_spool import StackSpool
 
 
-@pytest.mark.parametrize(
-    ("number", "warnings"), [(errno.EROFS, 0), (errno.EACCES, 0), (errno.ENOSPC, 1)]
-)
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EFBIG])
+@pytest.mark.parametrize("is_late", [False, True])
 def test_a_process_that_may_not_write_there_says_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, warnings: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, is_late: bool
 ) -> None:
-    """A sandboxed process of the job was not asked to sample, and its errors may be data."""
-    spool = StackSpool(tmp_path, dict)
+    """A process below a session was not asked whether to be sampled; its errors may be data."""
+    spool = StackSpool(tmp_path, dict, is_asked=False)
+    if is_late:
+        spool.write_all()
     spool.give_up(OSError(number, "refused"))
     spool.write_all()
-    assert len(caplog.records) == warnings
-    assert list(tmp_path.iterdir()) == []
+    assert not caplog.records
+    assert len(list(tmp_path.iterdir())) == is_late
 
 
 def test_what_was_written_before_is_said_to_end(

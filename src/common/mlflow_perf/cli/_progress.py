@@ -30,7 +30,7 @@ class ProgressBar:
 
     def __call__(self, what: str, share: float) -> None:
         """Show the activity and its share, from 0 to 1; at most ten times a second."""
-        if not sys.stderr.isatty() or self._clock() < self._due:
+        if not sys.stderr or not sys.stderr.isatty() or self._clock() < self._due:
             return
         if self._shown is None:
             from rich.console import Console

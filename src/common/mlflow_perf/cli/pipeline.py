@@ -313,7 +313,7 @@ class _Progress:
         self._names = list(names)
         self._width = max(map(len, self._names), default=0)
         self._done = 0
-        self._shown = sys.stderr.isatty()
+        self._shown = bool(sys.stderr and sys.stderr.isatty())
 
     def tell(self, name: str, what: str, outcome: Outcome | None) -> None:
         if outcome is not None:

@@ -11,11 +11,13 @@ import sys as shown_sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mlflow_perf.core.originals import is_native, os, sys
+from mlflow_perf.core.originals import is_native, load_native, os, sys
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
+_get_ident: Callable[[], int] = load_native("_thread", "get_ident").get_ident
 _MARK = "_mlflow_perf_hidden"
 _LISTS = ("_active", "_limbo")  # both functions make their answer of the values of these two
 
@@ -47,6 +49,10 @@ def _current_frames() -> dict[int, FrameType]:
     ours = [ident for ident, pid in [*own_idents.items()] if pid == os.getpid()]
     for ident in (*hidden, *ours):
         found.pop(ident or 0, None)
+    # The thread that asks is in this function. A name for this frame would keep it alive.
+    caller = found.pop(_get_ident()).f_back
+    if caller is not None:
+        found[_get_ident()] = caller
     return found
 
 

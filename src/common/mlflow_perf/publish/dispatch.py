@@ -222,5 +222,11 @@ def _keep(
         )  # fmt: skip
     elif figures_sent:
         _log.warning("The figures of %r are in MLflow; its document is lost: %s", name, reason)
+    elif journal is not None and journal.path.exists():
+        _log.warning(
+            "The performance report of %r was not sent (%s), and its end could not be kept. Send "
+            "what was written before, as of a killed job, with: mlflow-perf recover %s",
+            name, reason, journal.path.parent,
+        )  # fmt: skip
     else:
         _log.warning("The performance report of %r was not sent and is lost: %s", name, reason)

@@ -352,24 +352,17 @@ class _Hurry:
 def _begin_sampling(meeting_sec: float = 0.0) -> None:  # a fork seldom imports anything
     if _is_profiled():  # in a forked child, where it is never switched off
         return
-    waits: Any = None
     gate, wanted, over = (_thread.allocate_lock() for _ in range(3))
     for lock in (gate, wanted, over):
         lock.acquire()
     meet = (partial(_meetings.append, (wanted, over)), partial(wanted.acquire, True, meeting_sec))
+    waits: Sequence[Any] = (partial(gate.acquire, True, 0.1), *meet, partial(_importing.acquire))
     if _monitoring is not None:
-        waits = _list_waits(meet)
+        waits = (partial(any, _list_waits(meet)),)
         _importing.acquire(False)  # until the thread waits
         _follow_profiler()
 
     def begin() -> None:
-        if waits is None:
-            gate.acquire(True, 0.1)
-            for step in meet:
-                step()
-            _importing.acquire()
-        else:
-            any(waits)
         try:
             try:
                 with _Hurry():
@@ -391,9 +384,10 @@ def _begin_sampling(meeting_sec: float = 0.0) -> None:  # a fork seldom imports 
     faults = {_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL}
     before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals() - faults)
     try:
-        _thread.start_new_thread(begin, ())
+        # It waits in C: a thread without a frame is not in `sys._current_frames`.
+        _thread.start_new_thread(list, (map(partial.__call__, (*waits, partial(begin))),))
     except RuntimeError:  # no room for one more
-        if waits is not None:
+        if _monitoring is not None:
             _importing.release()
             _forget_profiler()
     finally:

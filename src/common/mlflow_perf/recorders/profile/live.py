@@ -142,7 +142,7 @@ def join(folder: Path | str | None = None) -> None:
             return
         _live.folder = place
         _live.window = StackWindow(rate_hz)
-        _live.window.spool_to(_live.folder)
+        _live.window.spool_to(_live.folder, is_asked=False)
         is_main = command_of is not None and command_of == os.getppid()
         _start(_live.window, rate_hz, MAIN_THREAD if is_main else CHILD_PROCESSES)
         release(_live.window)

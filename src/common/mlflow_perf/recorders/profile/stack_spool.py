@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.samples import Function, RawStacks, Sample
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 KIND = "stacks"
 """First part of the names of these files."""
-
-_LOCKED_OUT = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 _TIME = 99
 _NO_SAMPLE = 98
@@ -36,22 +34,29 @@ class StackSpool(RecordSpool):
     Args:
         folder: Spool folder.
         snapshot: Returns everything sampled so far.
+        is_asked: Whether the process itself asked to be sampled, so that it is told of a fault.
     """
 
-    def __init__(self, folder: Path | str, snapshot: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        folder: Path | str,
+        snapshot: Callable[[], dict[str, Any]],
+        *,
+        is_asked: bool = True,
+    ) -> None:
         super().__init__(folder, KIND, "Stack samples", snapshot)
-        self._at = 0.0
+        self._at, self._is_asked = 0.0, is_asked
 
     def give_up(self, error: Exception) -> None:
-        """Write nothing more; where it never could, without a word: it was not asked to sample.
+        """Write nothing more, and say so where the process asked to be sampled.
 
-        In a sandbox each Python process would say so, and what reads its errors take that for its
-        own.
+        Below a session, in a sandbox or beside a full disk, each Python process would say so, and
+        what reads its errors take that for its own. On a full disk, the session says it.
         """
-        if self.source is None and getattr(error, "errno", None) in _LOCKED_OUT:
-            self.close()
-        else:
+        if self._is_asked or is_from_handler(error):
             super().give_up(error)
+        else:
+            self.close()
 
     def add(
         self,

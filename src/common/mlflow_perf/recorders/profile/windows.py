@@ -54,12 +54,17 @@ class StackWindow:
         """Name of the spool file; None without one."""
         return None if self.spool is None else self.spool.source
 
-    def spool_to(self, folder: Path | str | None) -> None:
-        """Write each sample from now on to a file in a spool folder; None ends the writing."""
+    def spool_to(self, folder: Path | str | None, *, is_asked: bool = True) -> None:
+        """Write each sample from now on to a file in a spool folder; None ends the writing.
+
+        Args:
+            folder: The spool folder.
+            is_asked: Whether this process itself asked to be sampled.
+        """
         if self.spool is not None:
             self.spool.close()
         if folder is not None:
-            self.spool = StackSpool(folder, self.as_dict)
+            self.spool = StackSpool(folder, self.as_dict, is_asked=is_asked)
 
     def save_to(self, folder: Path) -> None:
         """Write everything so far to a file in a spool folder, and nothing more."""
