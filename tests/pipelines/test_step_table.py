@@ -18,7 +18,8 @@ GRAPH = Graph("g", "g", "e", {"train": Step("train", "c", "x", None, instances=2
 
 def _build_row(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *nodes: dict[str, float]) -> Row:
     """Return the row of a step whose run has a document with these nodes."""
-    document = PerfDocument({i: NodeDocument(summary=node) for i, node in enumerate(nodes)})
+    documents = (NodeDocument(summary=node, started=100.0 + i) for i, node in enumerate(nodes))
+    document = PerfDocument(dict(enumerate(documents)))
     child = PerfRun("train", run_id="child", document=document)
     monkeypatch.setattr(step_table, "get_run", lambda _: PerfRun("parent"))
     monkeypatch.setattr(step_table, "find_children", lambda *_, **__: [child])
@@ -27,14 +28,17 @@ def _build_row(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *nodes: dict[s
 
 
 def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hours and traffic are summed over the nodes; memory is that of the node with the most."""
+    """Hours and traffic are summed over the nodes; memory is that of the node with the most.
+
+    The second one began a second later and took 2 s: 3 s are measured, as `show` says.
+    """
     outcome = Outcome("train", "FINISHED", run_id="child", duration_sec=3.0, reported=True)
     nodes = (
         NODE | {"job_max_mem_mb": 10.0, "duration_sec": 2.5},
         NODE | {"job_max_mem_mb": 30.0, "duration_sec": 2.0},
     )
     assert _build_row(monkeypatch, outcome, *nodes) == Row(
-        "train", "FINISHED", 3.0, 2, 2.5, 2.0, 1.0, 30.0, 16.0, None, reported=True, run_id="child"
+        "train", "FINISHED", 3.0, 2, 3.0, 2.0, 1.0, 30.0, 16.0, None, reported=True, run_id="child"
     )
 
 

@@ -82,7 +82,7 @@ def build_workflow(
     # A step that outlives its workflow may be a killed one that nobody has ended.
     cut = parent.ended or (time.time() if now is None else now)
     named = name_steps(part for run in runs for part in run.split())
-    found = charge_shared_nodes([_build_step(name, run, cut) for name, run in named.items()])
+    found = charge_shared_nodes([build_step(name, run, cut) for name, run in named.items()])
     found.sort(key=lambda step: (step.started, step.name))
     begin = min(min(step.started, step.submitted or step.started) for step in found)
     if parent.started is not None:
@@ -104,7 +104,7 @@ def build_workflow(
     measured = list(_list_blocks(parent, cut))
     split = (_split_gap(s, before[s.name], begin, notes, measured=measured) for s in found)
     marked = tuple(replace(step, critical=step.name in path) for step in split)
-    totals = _sum_up(marked, end - begin, _build_step("", parent, cut))
+    totals = _sum_up(marked, end - begin, build_step("", parent, cut))
     tail_sec = min(notes.find(last.run_id).after_sec, end - last.ended)
     totals |= {key: totals[key] + tail_sec for key in ("reporting_sec", "critical_reporting_sec")}
     if not parent.nodes:  # else the parent's own report says what it did then
@@ -129,7 +129,7 @@ def _list_blocks(parent: PerfRun, now: float) -> Iterator[tuple[float, float]]:
     """Yield when the parent's own blocks began and ended; only a document tells that."""
     for part in parent.split():
         if part.document is not None:
-            yield from ((node.started, node.ended) for node in _build_step("", part, now).nodes)
+            yield from ((node.started, node.ended) for node in build_step("", part, now).nodes)
 
 
 def _rank_end(step: Step) -> tuple[float, float, str]:
@@ -159,7 +159,14 @@ def _explain_failure(parent: PerfRun, steps: Sequence[Step]) -> list[str]:
     return [f"The whole is {parent.status}{reason}, though none of these steps failed."]
 
 
-def _build_step(name: str, run: PerfRun, now: float) -> Step:
+def build_step(name: str, run: PerfRun, now: float) -> Step:
+    """Return a run as a step.
+
+    Args:
+        name: Name of the step.
+        run: Its run.
+        now: Unix time in seconds, for a run that has not ended.
+    """
     nodes: list[StepNode] = []
     documents = run.document.nodes if run.document is not None else {}
     for index, summary in run.nodes.items():

@@ -6,10 +6,12 @@ that the runner measured.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from mlflow_perf.analysis.workflow import build_step
 from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.runner import Result
 from mlflow_perf.tracking.search import find_children, get_run
@@ -24,8 +26,8 @@ class Row:
         status: How it ended.
         duration_sec: That of its MLflow run; without a run, as the runner saw it.
         nodes: Number of nodes.
-        measured_sec: How long the figures below were measured, on the node that took longest: a
-            step that reports itself is measured from the start of its block to its end.
+        measured_sec: How long the figures below were measured, from the first node's begin to the
+            last one's end: a step that reports itself is measured from the start of its block.
         cpu_hours_used: CPU-hours of the step's own processes on all nodes.
         cpu_hours_unused: CPU-hours that it held in its measured blocks and did not use itself.
         max_mem_mb: Peak memory of the job on the node with the highest.
@@ -72,12 +74,12 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
         nodes = list(run.nodes.values()) if run is not None else []
         if run is not None and run.duration_sec and outcome.status != "SKIPPED":
             row = replace(row, duration_sec=run.duration_sec)  # as in MLflow and `show`
-        if nodes and outcome.status != "SKIPPED":
+        if run is not None and nodes and outcome.status != "SKIPPED":
             held, used = _sum(nodes, "node_cpu_hours"), _sum(nodes, "job_cpu_hours")
             row = replace(
                 row,
                 nodes=len(nodes),
-                measured_sec=max(n.get("duration_sec", 0.0) for n in nodes) or None,
+                measured_sec=build_step("", run, time.time()).measured_sec or None,
                 cpu_hours_used=_sum(nodes, "job_cpu_hours", "node_used_cpu_hours"),
                 cpu_hours_unused=max(0.0, held - used)
                 if held is not None and used is not None
