@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import socket
 import threading
@@ -91,6 +92,21 @@ def test_an_error_is_one_line_without_passwords() -> None:
     assert first_line(error) == "OSError: cannot reach http://me:***@host"
     flushed = "(raised as a result of Query-invoked autoflush; consider using …)\nit is read-only"
     assert first_line(RuntimeError(flushed)) == "RuntimeError: it is read-only"
+
+
+def test_a_folder_that_has_been_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The import of MLflow asks for the current folder: neither a store nor a file is missing."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError) as caught:
+        Path("nothing").stat()
+    assert "'nothing'" in first_line(caught.value)
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        os.getcwd()
+    assert first_line(caught.value).endswith(": the current folder has been removed")
 
 
 def test_a_fault_of_a_program_is_shown_with_its_place() -> None:

@@ -88,6 +88,11 @@ def first_line(error: BaseException) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return the first line of an exception's message without passwords; without one, its name."""
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        try:
+            Path.cwd()
+        except FileNotFoundError:  # which imports of MLflow ask for
+            return "the current folder has been removed"
     # SQLAlchemy's remark on where a statement came from precedes the reason.
     text = re.sub(r"\(raised as a result of Query-invoked autoflush;.*\n", "", str(error))
     return redact_password((text.splitlines() or [""])[0]) or type(error).__name__
