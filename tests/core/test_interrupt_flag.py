@@ -28,6 +28,7 @@ console.runcode(compile("raise KeyboardInterrupt", "<cell>", "exec"))
     [
         (f"import signal; {CTRL_C}", -signal.SIGINT),
         ("raise KeyboardInterrupt", -signal.SIGINT),
+        ("class Mine(KeyboardInterrupt): pass\nraise Mine", 1),
         ("raise ValueError", 1),
         ("sys.exit(7)", 7),
         (HANDLED, 0),

@@ -154,6 +154,38 @@ def test_what_a_wrapper_forks_is_not_sampled(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+_FORKS = """\
+import os, sys, time
+from pathlib import Path
+from mlflow_perf.recorders.profile import live
+folder = Path(sys.argv[1])
+live.offer(folder, None)
+
+def tell(what):
+    sys.stdout.write(f"{what} {live._live.sampler is not None} {len(sys._current_frames())}\\n")
+    sys.stdout.flush()
+
+if os.fork() == 0:
+    tell("child")
+    if os.fork() == 0:
+        tell("grandchild")
+        while live._live.sampler is None:
+            time.sleep(0.01)
+        tell("grandchild")
+    else:
+        os.wait()
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_forked_child_begins_to_sample_after_its_first_tenth_of_a_second(tmp_path: Path) -> None:
+    """Those of a server or a test runner end before, and pay nothing; their children are known."""
+    command = [sys.executable, "-c", _FORKS, str(tmp_path)]
+    output = subprocess.check_output(command, text=True, timeout=90)
+    assert output == "child False 1\ngrandchild False 1\ngrandchild True 1\n"
+
+
 @pytest.mark.parametrize(("is_main", "lines"), [(True, 1), (False, 0)])
 def test_only_the_main_interpreter_says_that_it_has_no_stacks(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_main: bool, lines: int

@@ -21,7 +21,7 @@ def at_exit(work: Callable[[], None]) -> None:
 def _renew_interrupt_flag() -> None:
     """Note again that Ctrl-C ended the program, if it did."""
     kind, traceback = getattr(sys, "last_type", None), getattr(sys, "last_traceback", None)
-    if not (isinstance(kind, type) and issubclass(kind, KeyboardInterrupt)) or traceback is None:
+    if kind is not KeyboardInterrupt or traceback is None:  # for a subclass, Python ends with 1
         return
     # Shells that survive Ctrl-C set these values as well: their traceback begins below a caller.
     if traceback.tb_frame.f_back is None and not hasattr(sys, "ps1"):

@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +222,19 @@ class Thread(threading.Thread):
             else:
                 self._native_pid = os.getpid()
                 _start_native(self._run_natively, ())
+
+    def start_later(self, wait_sec: float) -> None:
+        """Start a thread that first waits in C, which costs 0.1 ms and shows no stack meanwhile.
+
+        Raises:
+            RuntimeError: As for `start`.
+        """
+        nap = Lock()
+        nap.acquire()
+        steps: list[Any] = [partial(nap.acquire, True, wait_sec), partial(self._run_natively)]
+        with _signals_blocked(), _enough_stack():
+            self._native_pid = os.getpid()
+            _native.start_new_thread(list, (map(partial.__call__, steps),))
 
     def _bootstrap_inner(self) -> None:
         """Begin without the job's `threading.settrace` and `threading.setprofile`.

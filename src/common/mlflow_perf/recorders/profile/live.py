@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.originals import atexit, open_file, os
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.threads import Lock
+from mlflow_perf.core.threads import Lock, Thread
 from mlflow_perf.model.samples import CHILD_PROCESSES, MAIN_THREAD, RawStacks
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.profile.job_profiler import look_for_profilers
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _log = get_logger(__name__)
+_FORK_SEC = 0.1  # as long as a process that was started is not sampled
 _AT_END = "interpreter shutdown"  # what Python says of a thread that is started then
 
 
@@ -157,17 +159,24 @@ def _end_joined() -> None:
 
 
 def _leave_parent() -> None:
-    """Sample a forked child for the session of its parent, in a thread of its own."""
+    """Sample a forked child for the session of its parent, in a thread of its own.
+
+    Most children of a server or a test runner end within milliseconds. To begin takes five.
+    """
     global _guard, _live
     before, _guard, _live = _live, Lock(), _Live()
     if before.sampler is not None:
         before.sampler.give_back()
     if before.folder is not None:
-        try:
-            join(before.folder)
+        _live.folder = before.folder  # for its own children
         # A child of the job must start, whatever fails here.
-        except Exception:  # noqa: BLE001
-            _log.debug("The stacks of a forked child are not sampled:", exc_info=True)
+        with suppress(Exception):
+            Thread(_join_later, name="mlflow-perf-stacks").start_later(_FORK_SEC)
+
+
+def _join_later() -> None:
+    if _live.folder is not None:
+        join(_live.folder)
 
 
 if hasattr(os, "register_at_fork"):
