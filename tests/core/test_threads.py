@@ -19,7 +19,15 @@ from tests.interrupted import check_each_line
 
 from mlflow_perf.core import threads
 from mlflow_perf.core.thread_list import list_threads, own_idents
-from mlflow_perf.core.threads import KERNEL_NAME, Event, Lock, Thread
+from mlflow_perf.core.threads import (
+    KERNEL_NAME,
+    Event,
+    Lock,
+    Thread,
+    call_later,
+    get_ident,
+    is_own_thread,
+)
 
 
 def test_a_thread_leaves_every_signal_to_the_job() -> None:
@@ -261,3 +269,24 @@ def test_the_jobs_tracer_does_not_see_our_work() -> None:
     finally:
         threading.settrace(None)
         threading.setprofile(None)
+
+
+def test_a_late_call_is_in_a_thread_of_ours_that_has_no_stack_before() -> None:
+    """The job sees neither the thread that waits nor the one that works, and keeps its signals."""
+    mask: set[signal.Signals] = signal.pthread_sigmask(signal.SIG_BLOCK, [])  # type: ignore[assignment]
+    seen: list[tuple[bool, int]] = []
+    done = Event()
+
+    def work() -> None:
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        seen.append((is_own_thread(get_ident()), len(blocked)))
+        done.set()
+
+    frames = len(sys._current_frames())
+    call_later(work, 0.2)
+    assert len(sys._current_frames()) == frames
+    assert not seen
+    assert done.wait(60)
+    assert seen[0][0]
+    assert seen[0][1] > 20
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask

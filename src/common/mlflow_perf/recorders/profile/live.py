@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mlflow_perf.core.originals import atexit, open_file, os
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.threads import Lock, Thread
+from mlflow_perf.core.threads import Lock, call_later
 from mlflow_perf.model.samples import CHILD_PROCESSES, MAIN_THREAD, RawStacks
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.profile.job_profiler import look_for_profilers
@@ -161,7 +161,7 @@ def _end_joined() -> None:
 def _leave_parent() -> None:
     """Sample a forked child for the session of its parent, in a thread of its own.
 
-    Most children of a server or a test runner end within milliseconds. To begin takes five.
+    Most children of a server or a test runner end within milliseconds, and to begin takes five.
     """
     global _guard, _live
     before, _guard, _live = _live, Lock(), _Live()
@@ -171,7 +171,7 @@ def _leave_parent() -> None:
         _live.folder = before.folder  # for its own children
         # A child of the job must start, whatever fails here.
         with suppress(Exception):
-            Thread(_join_later, name="mlflow-perf-stacks").start_later(_FORK_SEC)
+            call_later(_join_later, _FORK_SEC)
 
 
 def _join_later() -> None:
