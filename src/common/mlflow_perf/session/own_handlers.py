@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlflow_perf.core.originals import os
-from mlflow_perf.session.restart_flag import keeping_restart
+from mlflow_perf.core.restart_flag import keeping_restart
 
 _set, _get = _signal.signal, _signal.getsignal
 _present: OwnHandlers | None = None

@@ -25,6 +25,7 @@ from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.held_name import holding
 from mlflow_perf.core.late_signals import expect_long_exit
 from mlflow_perf.core.originals import sys
+from mlflow_perf.core.restart_flag import handlers_interrupt_as_before
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line, is_http, redact_password
 from mlflow_perf.core.workspaces import read_workspace, working_in
@@ -210,7 +211,8 @@ class MlflowCall(BackgroundCall[T]):
                 with holding(turns, timeout_sec=_TURN_SEC), loggers_kept(), no_child():
                     self.waits = False
                     expect_long_exit()
-                    import_module("mlflow")
+                    with handlers_interrupt_as_before():
+                        import_module("mlflow")
         self.waits = False
 
     def find_fault(self) -> str:

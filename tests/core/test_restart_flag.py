@@ -12,9 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from mlflow_perf.session import restart_flag
+from mlflow_perf.core import restart_flag
+from mlflow_perf.core.restart_flag import (
+    handlers_interrupt_as_before,
+    keeping_restart,
+    lets_calls_go_on,
+)
 from mlflow_perf.session.own_handlers import OwnHandlers
-from mlflow_perf.session.restart_flag import keeping_restart, lets_calls_go_on
 
 pytestmark = pytest.mark.skipif(
     sys.platform not in ("linux", "darwin"), reason="its C structure is not known elsewhere"
@@ -88,3 +92,16 @@ def test_a_system_that_does_not_tell_the_flag_is_left_as_it_is(
     signal.siginterrupt(signal.SIGTERM, False)
     monkeypatch.setattr(restart_flag, "_RESTARTS", 0)
     assert not lets_calls_go_on(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_native_handler_of_a_librarys_import_interrupts_as_the_one_before(is_new: bool) -> None:
+    """As Polars' for SIGINT; a flag that the job sets itself meanwhile stays."""
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda _: None)
+    with handlers_interrupt_as_before():
+        if is_new:
+            _LIBC.signal(signal.SIGTERM, handler)  # the C library's sets the flag
+        else:
+            signal.siginterrupt(signal.SIGTERM, False)
+        assert lets_calls_go_on(signal.SIGTERM)
+    assert lets_calls_go_on(signal.SIGTERM) is not is_new
