@@ -58,8 +58,10 @@ def test_all_that_the_driver_sampled_between_two_questions_counts() -> None:
     """A burst of half a second is in three samples of the driver, not in its rate of the moment."""
     nvml = FakeNvml()
     nvml.busy["GPU-aaaa"] = 0
-    nvml.samples["GPU-aaaa"] = [(1_000_000, 90), (1_200_000, 5)]
+    nvml.samples["GPU-aaaa"] = []
     (gpu,) = open_nvidia(nvml, {"CUDA_VISIBLE_DEVICES": "0"})
+    assert gpu.state().busy_pct is None  # nothing is known yet, which is not 0%
+    nvml.samples["GPU-aaaa"] = [(1_000_000, 90), (1_200_000, 5)]
     assert gpu.state().busy_pct == 5.0  # the sample before is of the time before the job
     nvml.samples["GPU-aaaa"] = [(1_200_000, 5), (1_400_000, 37), (1_600_000, 97), (1_800_000, 28)]
     assert gpu.state().busy_pct == pytest.approx(54.0)

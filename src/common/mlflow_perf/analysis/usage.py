@@ -174,14 +174,14 @@ class Usage:
     def count_gpus(self) -> tuple[int, int]:
         """Return how many GPUs computed for the job or held memory of it, and how many it owned."""
         gpus = {found[1] for key in self._summary if (found := _GPU_KEY.fullmatch(key))}
-        hours = self["duration_sec"] / 3600.0
-        owned = round(self["node_gpu_hours"] / hours) if hours > 0 else 0
         if not gpus:
+            hours = self["duration_sec"] / 3600.0
+            owned = round(self["node_gpu_hours"] / hours) if hours > 0 else 0
             owned = owned or int("gpu_avg_utilization_pct" in self)
             is_used = self["gpu_avg_utilization_pct"] >= _GPU_USED_PCT or self.holds_gpu_memory
             return owned * is_used, owned
         least_pct = math.inf
-        if self.holds_gpu_memory:  # which is known in MB of the fullest alone; they are alike
+        if self.holds_gpu_memory:  # in MB, that of the fullest alone is known: they are alike
             fullest_pct = max(self[f"gpu{gpu}_max_t_mem_percent"] for gpu in gpus)
             least_pct = fullest_pct * _GPU_HELD_MB / self["max_t_gpu_mem_mb"]
         used = sum(

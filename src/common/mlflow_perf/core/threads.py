@@ -186,7 +186,7 @@ def is_own_thread(ident: int) -> bool:
 def call_later(function: Callable[[], object], wait_sec: float) -> None:
     """Call a function in a thread of ours that first waits in C, where it has no stack.
 
-    To begin costs 0.4 ms, less than half of a `Thread`: for a forked child that may end at once.
+    It costs 0.4 ms, about half of what a `Thread` does: for a forked child that may end at once.
 
     Raises:
         RuntimeError: When the system has no room for one more thread.

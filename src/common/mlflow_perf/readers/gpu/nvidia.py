@@ -74,7 +74,7 @@ class _Nvidia:
         self._processes = processes
         self._newest_us = 0  # of what the driver told of processes
         self._sampled_us = 0  # the same of its samples of the GPU
-        self._busy_pct = 0.0
+        self._busy_pct: float | None = None
         self._own_share: float | None = None  # the job's part of the GPU's work, as last known
         uuid = pynvml.nvmlDeviceGetUUID(handle)
         self.uuid: str = uuid.decode() if isinstance(uuid, bytes) else uuid

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _log = get_logger(__name__)
-_FORK_SEC = 0.1  # as long as a process that was started is not sampled
+_FORK_SEC = 0.1  # a process that is started is not sampled for as long, either
 _AT_END = "interpreter shutdown"  # what Python says of a thread that is started then
 
 
@@ -175,8 +175,12 @@ def _leave_parent() -> None:
 
 
 def _join_later() -> None:
-    if _live.folder is not None:
-        join(_live.folder)
+    try:
+        if _live.folder is not None:
+            join(_live.folder)
+    # A warning in each child would be one that the job's own processes write.
+    except Exception:  # noqa: BLE001
+        _log.debug("The stacks of a forked child are not sampled:", exc_info=True)
 
 
 if hasattr(os, "register_at_fork"):

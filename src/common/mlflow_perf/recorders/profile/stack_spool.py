@@ -50,8 +50,8 @@ class StackSpool(RecordSpool):
     def give_up(self, error: Exception) -> None:
         """Write nothing more, and say so where the process asked to be sampled.
 
-        Below a session, in a sandbox or beside a full disk, each Python process would say so, and
-        what reads its errors take that for its own. On a full disk, the session says it.
+        Below a session, each Python process in a sandbox or beside a full disk would say so, and
+        whoever reads its errors would take that for its own. The session says that a disk is full.
         """
         if self._is_asked or is_from_handler(error):
             super().give_up(error)
