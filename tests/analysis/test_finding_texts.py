@@ -12,6 +12,7 @@ from mlflow_perf.analysis.finding_texts import (
     describe_balanced,
     describe_saturated,
     describe_serial,
+    describe_waiting,
 )
 from mlflow_perf.analysis.findings import KINDS, findings_of
 from mlflow_perf.analysis.memory_trend import MemoryTrend
@@ -35,6 +36,38 @@ def test_every_kind_has_a_sentence_of_any_figures() -> None:
         assert "\n" not in evidence + do
         assert evidence[0].isupper()
         assert bool(do) == (kind != "balanced")
+
+
+def _waiting_facts(seconds: list[float], used: list[float]) -> Facts:
+    spans = [
+        replace(span, start_sec=sum(seconds[:i]), seconds=seconds[i], used=used[i])
+        for span in read_spans(NodeDocument())
+        for i in range(len(seconds))
+    ]
+    return Facts(Usage({}), spans, {"waiting": 0.8}, MemoryTrend())
+
+
+def test_a_job_that_was_stopped_with_its_sampler_is_told_so() -> None:
+    """One long time without a sample, in which nothing was computed, is most of the waiting."""
+    evidence, do = describe_waiting(_waiting_facts([1.0, 1.0, 20.4, 1.0], [1.0, 0.9, 0.0, 0.01]))
+    assert evidence.endswith("; from 2 s to 22.4 s not even mlflow-perf ran")
+    assert do.startswith("find what stopped it: SIGSTOP")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "used"),
+    [
+        ([1.0, 1.0, 20.4, 1.0], [1.0, 0.9, 1.0, 0.01]),  # beside Python's lock
+        ([1.0, 1.0, 4.0, 1.0], [0.0] * 4),  # late
+        ([1.0] * 30 + [6.0], [0.0] * 31),  # less than half of the waiting
+        ([60.0], [0.0]),  # a summary alone
+    ],
+)
+def test_a_late_sample_is_no_stop(seconds: list[float], used: list[float]) -> None:
+    """A sampler may be late, or wait for a job that computes."""
+    evidence, do = describe_waiting(_waiting_facts(seconds, used))
+    assert "mlflow-perf" not in evidence
+    assert do.startswith("find what it waits for")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from mlflow_perf.analysis.memory_trend import MemoryTrend
 from mlflow_perf.analysis.time_shares import Span, average_demand, summarise_time
@@ -21,6 +22,8 @@ from mlflow_perf.core.format import format_count, one_decimal
 __all__ = ["SENTENCES", "Facts"]
 
 _ONE_BUSY = 0.75
+_STOP_SEC = 5.0
+_STOP_INTERVALS = 5
 _LIFT = "let it use more (taskset, numactl, sched_setaffinity)"
 
 
@@ -174,6 +177,19 @@ def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
     return text, do if is_serial(usage) else f"{do}, or ask for more CPUs"
 
 
+def find_stop(spans: Sequence[Span]) -> Span | None:
+    """Return the span in which a job was stopped together with its sampler, if that is most of it.
+
+    A sampler that is stopped takes no sample: the time is one span, many times as long as the
+    others, in which the job did not compute. Beside one that is late on a full machine it does.
+    """
+    longest = max(spans, key=lambda span: span.seconds)
+    usual_sec = median(span.seconds for span in spans)
+    is_stop = longest.seconds >= max(_STOP_SEC, _STOP_INTERVALS * usual_sec) and longest.used < 0.02
+    waited_sec = sum(span.seconds * max(0.0, 1.0 - span.used) for span in spans)
+    return longest if is_stop and longest.seconds >= waited_sec / 2 else None
+
+
 def describe_waiting(facts: Facts) -> tuple[str, str]:
     # Rounded as the finding's share, which other places print: 87.496 is 87.5, and 88 as that is.
     share = 100 * round(min(1.0, facts.totals["waiting"]), 4)
@@ -181,7 +197,13 @@ def describe_waiting(facts: Facts) -> tuple[str, str]:
         f"For {share:.0f}% of the time the job neither computed ({facts.used} used) nor waited for "
         "a CPU, a disk or memory"
     )
-    return text, "find what it waits for: a sleep, a lock, a process or a remote service"
+    stop = find_stop(facts.spans)
+    if stop is None:
+        return text, "find what it waits for: a sleep, a lock, a process or a remote service"
+    begin, end = (format_duration(sec) for sec in (stop.start_sec, stop.start_sec + stop.seconds))
+    text += f"; from {begin} to {end} not even mlflow-perf ran"
+    do = "find what stopped it: SIGSTOP (Ctrl-Z, a scheduler that suspends jobs), a paused "
+    return text, f"{do}container, or a call that kept Python's lock while it waited"
 
 
 def describe_disk(facts: Facts) -> tuple[str, str]:
