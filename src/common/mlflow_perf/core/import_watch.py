@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import ClassVar
 
 _US, _JOB = "mlflow_perf", ""
+_WAITING = 30
+"""Modules that wait for the one that is being loaded: the longest chain of MLflow's has 24."""
 _read_dict: Callable[[ModuleType], dict[str, object]] = vars(ModuleType)["__dict__"].__get__
 
 
@@ -44,14 +46,15 @@ class ImportWatch:
         self._asked: dict[str, set[str]] = {}  # package or part, or the job → what it imports
         self._sought: set[str] = set()
         self._newest = ""
-        self._bytes = self._modules = self._used_bytes = 0
+        self._bytes = self._first = self._modules = self._used_bytes = 0
         self._is_stale = False
-        self._awaited: dict[str, Callable[[], object]] = {}
+        self._awaited: dict[str, list[Callable[[], object]]] = {}
         _WatchedSpec.watch = self
 
     def start(self) -> None:
         """Record the packages that are loaded from now on."""
-        self._newest, self._modules, self._bytes = "", len(sys.modules), self._read_bytes()
+        self._first = self._modules = len(sys.modules)
+        self._newest, self._bytes = "", self._read_bytes()
         sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
@@ -89,8 +92,11 @@ class ImportWatch:
 
     def _watch_new(self) -> None:
         # Called at each import: a copy of all modules, of which there are thousands, takes 0.1 ms.
+        # The new ones are the last, but for those that were waiting for them, which Python puts
+        # behind them as they are done.
         before, self._modules = self._modules, len(sys.modules)
-        for module in list(islice(reversed(sys.modules.values()), max(0, self._modules - before))):
+        last = min(self._modules - before + _WAITING, self._modules - self._first)
+        for module in list(islice(reversed(sys.modules.values()), max(0, last))):
             if not issubclass(type(module), ModuleType):
                 continue
             # Out of its dictionary: an attribute of a lazy module would load it, or raise.
@@ -114,13 +120,16 @@ class ImportWatch:
         return asker == _JOB
 
     def call_when_imported(self, package: str, call: Callable[[], object]) -> None:
-        """Make a call when the job first imports a package that is being loaded for us."""
-        self._awaited[package] = call
+        """Make a call when the job first uses a package that is being loaded for us."""
+        self._awaited.setdefault(package, []).append(call)
 
     def call_awaited(self, module: str) -> None:
-        """Make the call that awaits the job's import of a module's package."""
-        if call := self._awaited.pop(module.partition(".")[0], None):
-            call()
+        """Make the calls that await a package which the job uses from its import of a module on."""
+        if self._awaited:
+            used = self._reach({self._find_unit(module)})
+            for package in [name for name in list(self._awaited) if name in used]:
+                for call in self._awaited.pop(package, ()):
+                    call()
 
     def has_loaded(self, module: str) -> bool:
         """Return whether a module's package was loaded for us."""
@@ -140,8 +149,11 @@ class ImportWatch:
 
     def _use(self) -> set[str]:
         """Return the packages and parts that the job imports, and what these import."""
+        return self._reach(set(self._asked.get(_JOB, ())))
+
+    def _reach(self, found: set[str]) -> set[str]:
+        """Return packages and parts, and what they import."""
         used: set[str] = set()
-        found = set(self._asked.get(_JOB, ()))
         while found:
             used |= found
             found = {p for package in found for p in self._asked.get(package, ())} - used

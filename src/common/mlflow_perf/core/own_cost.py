@@ -221,7 +221,7 @@ _imports = ImportWatch(lambda: get_native_id() in _began, own_memory_bytes, _loo
 
 
 def call_when_imported(package: str, call: Callable[[], object]) -> None:
-    """Make a call when the job first imports a package that is being loaded for mlflow-perf."""
+    """Make a call when the job first uses a package that is being loaded for mlflow-perf."""
     _imports.call_when_imported(package, call)
 
 

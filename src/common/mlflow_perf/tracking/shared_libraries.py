@@ -20,6 +20,7 @@ from typing import Any
 
 from mlflow_perf.core.own_cost import call_when_imported, is_brought, is_unused
 from mlflow_perf.core.threads import Lock
+from mlflow_perf.tracking.warning_filters import put_behind
 
 _LOGGING_UTILS, _CONFIGURE = "mlflow.utils.logging_utils", "_configure_mlflow_loggers"
 
@@ -27,6 +28,7 @@ _calling: set[int] = set()  # native ids of threads
 _lock = Lock()
 _filtered: list[Any] = []  # lists of warning filters that ours is in
 _call_handlers: Any = None  # ours in the place of `logging.Logger.callHandlers`, and what it was
+_end_behind: Callable[[], None] | None = None
 _closed_pools: dict[str, Any] | None = None
 """Names of Python's module of pools, while the interpreter exits and our calls may use them."""
 
@@ -47,7 +49,8 @@ def is_own_call() -> bool:
 def own_call() -> Iterator[None]:
     """Call MLflow in this thread, which is ours.
 
-    Warnings of the call are ignored: with `-W error` each would be an exception. What libraries log
+    Warnings of the call are ignored: with `-W error` each would be an exception. Filters of
+    warnings that come with what it imports go behind the job's. What libraries log
     in it does not reach the job's handlers, and OpenTelemetry makes no spans of its requests.
     Loggers that come with what it imports are not disabled by a later configuration of the job's.
     While the interpreter exits, the call may use pools of threads, as boto3 does for S3.
@@ -104,7 +107,7 @@ _IGNORED = ("ignore", None, _OfOwnCall, None, 0)
 
 
 def _begin() -> None:
-    global _call_handlers, _closed_pools  # noqa: PLW0603 - of the process
+    global _call_handlers, _closed_pools, _end_behind  # noqa: PLW0603 - of the process
     # Not by `simplefilter`: then the job would be warned again of what it is told once. The job may
     # have put a filter of its own before ours, or be within a `catch_warnings`, which copies them.
     filters: Any = warnings.filters
@@ -115,6 +118,7 @@ def _begin() -> None:
     if _call_handlers is None:
         ours = _drop_own(before := logger.callHandlers)
         _call_handlers, logger.callHandlers = (ours, before), ours
+        _end_behind = put_behind(is_own_call)
     # There is no other way than these two private names. Python closes its pools before it waits
     # for the last threads and calls `atexit`, where a block without an end is reported.
     if "concurrent.futures.thread" not in sys.modules and vars(threading).get("_SHUTTING_DOWN"):
@@ -130,7 +134,7 @@ def _begin() -> None:
 
 
 def _end() -> None:
-    global _call_handlers, _closed_pools  # noqa: PLW0603 - as above
+    global _call_handlers, _closed_pools, _end_behind  # noqa: PLW0603 - as above
     for filters in (*_filtered, warnings.filters):
         while _IGNORED in filters:
             filters.remove(_IGNORED)
@@ -139,6 +143,9 @@ def _end() -> None:
     logger: Any = logging.Logger
     if logger.callHandlers is ours:  # sentry-sdk puts one of its own around it
         logger.callHandlers = before
+    if _end_behind is not None:
+        _end_behind()
+        _end_behind = None
     if _closed_pools is not None:
         _closed_pools["_shutdown"] = True
         _closed_pools = None
