@@ -100,7 +100,8 @@ assert warnings.filters[:len(before)] == before, warnings.filters
 assert len(warnings.filters) > len(before)
 import numpy
 front = warnings.filters[:warnings.filters.index(before[0])]
-print([str(item[1].pattern) for item in front if item[1] is not None])
+texts = [str(getattr(item[1], "pattern", "")) for item in front]
+print([text for text in texts if "numpy" in text])
 """
 
 
