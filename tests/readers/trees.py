@@ -176,6 +176,7 @@ def record(
     ]
     fields += [started, 1 << 30, rss, 0]
     put(proc / str(pid) / "stat", f"{pid} (a b) c) {' '.join(map(str, fields))}\n")
+    put(proc / str(pid) / "statm", f"{rss} {rss} 0 1 0 {rss} 0\n")
     counts = f"rchar: 1\nsyscr: {calls[0]}\nsyscw: {calls[1]}\n"
     put(proc / str(pid) / "io", f"{counts}read_bytes: {io[0]}\nwrite_bytes: {io[1]}\n")
 

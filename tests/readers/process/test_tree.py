@@ -254,6 +254,8 @@ class World:
     def is_fork(self, pid: int, parent: int) -> bool:
         return False
 
+    uses_memory_of = is_fork
+
     def fault_bytes(self, process: Process) -> int:
         return 0
 

@@ -31,6 +31,8 @@ class Machine:
     faults: dict[int, int] = field(default_factory=dict)
     spawned: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
+    ending: set[int] = field(default_factory=set)  # while shares are asked
+    executed_mb: dict[int, int] = field(default_factory=dict)  # of those that did so a moment ago
     asked: list[int] = field(default_factory=list)
     touched: dict[int, int] = field(default_factory=dict)  # mapped while shares are asked
     now: float = 0.0
@@ -47,7 +49,9 @@ class Machine:
             self.shares[pid] = Shares(portion + own_mb * MB, own_mb * MB, (shared_mb + own_mb) * MB)
 
     def read_resident(self, pid: int) -> tuple[int, int]:
-        return (0, 0) if pid in self.ended else (MB, self.mapped.get(pid, 0))
+        if pid in self.ended:
+            return 0, 0
+        return self.executed_mb.get(pid, 10**6) * MB, self.mapped.get(pid, 0)
 
     def is_fork(self, pid: int, parent: int) -> bool:
         return parent == PARENT and pid not in self.spawned
@@ -58,6 +62,7 @@ class Machine:
     def read_shares(self, pid: int) -> Shares | None:
         self.asked.append(pid)
         self.mapped.update(self.touched)
+        self.ended |= self.ending
         return self.shares.get(pid)
 
 
@@ -100,6 +105,28 @@ def test_forks_count_with_what_they_added_until_they_are_asked() -> None:
     memory.total(members[:2])  # one question spends the budget
     assert memory.total(members) == 1080 * MB
     assert len(machine.asked) == 1
+
+
+def test_a_parent_that_was_not_asked_shares_what_its_forks_share() -> None:
+    """Its memory counts once too where the budget has room for its forks' answers alone."""
+    machine, members = Machine(cost_sec=0.02), make_tree(400, 60, *[430] * 3)
+    machine.spawned, machine.mapped = {11}, {10: 50 * MB, 11: 50 * MB}
+    machine.shares = {10: Shares(375 * MB, 350 * MB, 350 * MB), 11: Shares(35 * MB, 0, 10 * MB)}
+    memory = machine.memory()
+    memory.total(members[:2])
+    assert machine.asked == [10, 11]
+    machine.share((10, 12, 13, 14), 350, own_mb=30)
+    machine.mapped = dict.fromkeys(range(10, 15), 50 * MB)
+    machine.now = 60.0
+    assert 440 * MB < memory.total(members) < 500 * MB  # 350 more where it counts twice
+    assert machine.asked[2:] == [12, 13, 14]
+
+
+def test_the_size_that_a_child_had_as_a_copy_does_not_count() -> None:
+    """It was read just before the child executed a small program, or ended."""
+    machine, members = Machine(), make_tree(400, 390, 390)
+    machine.spawned, machine.executed_mb, machine.ended = {11, 12}, {11: 5}, {12}
+    assert machine.memory().total(members) == 405 * MB
 
 
 def test_workers_with_memory_of_their_own_count_in_full() -> None:
@@ -157,7 +184,7 @@ def test_answers_of_several_instants_are_not_used() -> None:
         pid: Shares(300 * MB // n, 0, 300 * MB)
         for pid, n in zip(range(10, 13), (3, 2, 1), strict=True)
     }
-    machine.ended = {11}
+    machine.ending = {11}
     memory = machine.memory()
     assert memory.total(members) == 300 * MB
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import own_cpu_sec
 from mlflow_perf.core.threads import KERNEL_NAME
+from mlflow_perf.readers.process.forks import FORKED, read_layout, uses_memory_of
 from mlflow_perf.readers.process.reaped import (
     EndedChild,
     find_ended_child,
@@ -93,6 +94,7 @@ class Process:
         moved: Whether it used CPU time since the reading before.
         threads: How many threads it has.
         faults: How many pages it got without a disk since its start, of this process's own unknown.
+        may_borrow: Whether it may have no memory but its parent's: it has executed no program yet.
     """
 
     pid: int
@@ -106,6 +108,7 @@ class Process:
     moved: bool = True
     threads: int = 1
     faults: int = 0
+    may_borrow: bool = True
 
 
 class ProcessTable:
@@ -282,6 +285,7 @@ class ProcessTable:
                 own -= self._find_cost_sec(own)
             process.parent, process.threads = int(fields[1]), int(fields[17])
             process.faults = int(fields[7])
+            process.may_borrow = process.may_borrow and bool(int(fields[6]) & FORKED)
             process.rss_bytes = max(0, int(fields[21])) * self._page
             process.children_sec = self._find_children_sec(pid, fields)
             ended = self.find_ended_child(pid) if fields[0] == b"Z" else None
@@ -342,20 +346,19 @@ class ProcessTable:
         own = self._own_pid
         if own is None or own != os.getpid():
             return False
-        layout = self._read_layout(pid)
-        return len(layout) == 10 and layout == self._read_layout(own)
+        layout = read_layout(self._folder, pid)
+        return len(layout) == 10 and layout == read_layout(self._folder, own)
 
     def is_fork(self, pid: int, parent: int) -> bool:
         """Return whether a process still runs the program of its parent, with its memory."""
-        layout = self._read_layout(pid)
+        layout = read_layout(self._folder, pid)
         # The kernel hides the addresses of other people's processes: their arguments are at 0.
-        return len(layout) == 10 and layout[6] != b"0" and layout == self._read_layout(parent)
+        known = len(layout) == 10 and layout[6] != b"0"
+        return known and layout == read_layout(self._folder, parent)
 
-    def _read_layout(self, pid: int) -> list[bytes]:
-        """Return where program, stack, arguments and environment are: a fork has its parent's."""
-        data = self._folder.read(b"%d/stat" % pid)
-        fields = [] if data is None else data[data.rfind(b")") + 2 :].split()
-        return [*fields[23:26], *fields[42:49]]
+    def uses_memory_of(self, pid: int, parent: int) -> bool:
+        """Return whether a process has no memory but its parent's (`vfork`)."""
+        return uses_memory_of(self._folder, pid, parent)
 
     def peak_bytes(self, pid: int) -> int:
         """Return the kernel's record of a process's peak memory; 0 if unknown."""

@@ -36,6 +36,7 @@ _LEAST_SPAN_SEC = 0.08
 _RELIST_EVERY = 64
 # Number of processes, the largest first, whose own peak is asked of the kernel at each read.
 _PEAKS_ASKED = 3
+_PEAK_MARGIN = 1.02
 
 
 class ProcessTreeReader:
@@ -329,17 +330,28 @@ class ProcessTreeReader:
         self._is_copy = was_copy and self._table.is_copy(self._root)
         if self._is_copy or not self._members:
             return 0
-        self._note_peaks()
+        members = [process for process in self._members.values() if self._has_memory(process)]
+        self._note_peaks(members)
         # Its size was read before it was seen to run its program: it may be the copy's.
         if was_copy:
             return 0
         ours = brought_bytes() if self._table.own_pid in self._members else 0
-        return max(0, self._memory.total(self._members.values()) - ours)
+        return max(0, self._memory.total(members) - ours)
 
-    def _note_peaks(self) -> None:
+    def _has_memory(self, process: Process) -> bool:
+        """Return whether a process has memory of its own.
+
+        Most programs are started by `vfork`: for a moment the child has its parent's memory.
+        """
+        if process.may_borrow and process.parent in self._members:
+            process.may_borrow = self._table.uses_memory_of(process.pid, process.parent)
+            return not process.may_borrow
+        return True
+
+    def _note_peaks(self, members: Sequence[Process]) -> None:
         """Note the most that any one process had during the job, between the reads too."""
         table = self._table
-        moved = [process for process in self._members.values() if process.moved]
+        moved = [process for process in members if process.moved]
         for process in sorted(moved, key=lambda p: p.rss_bytes, reverse=True)[:_PEAKS_ASKED]:
             peak = table.peak_bytes(process.pid)
             # A peak from before the job's start need not be the job's.
@@ -349,10 +361,13 @@ class ProcessTreeReader:
                     peak -= brought_bytes()
                 elif table.is_copy(process.pid):
                     peak -= forked_bytes()
+                else:  # asked again: it may have been a copy when it was asked
+                    peak = table.peak_bytes(process.pid)
                 self._peak = max(self._peak, peak)
         reaped = read_reaped_peak() if self._reaps else 0
-        # A reaped child's peak is surely its own where it exceeds this process's.
-        if reaped > self._reaped_peak_before and reaped > table.own_peak_bytes():
+        # A reaped child's peak is surely its own where it exceeds this process's, whose peak it had
+        # before it executed its program. The kernel rounds both.
+        if reaped > self._reaped_peak_before and reaped > _PEAK_MARGIN * table.own_peak_bytes():
             # A fork of this process began with all that this process had.
             if count_forks() > self._forks_before:
                 reaped -= forked_bytes()

@@ -107,15 +107,18 @@ class TreeMemory:
         self._shared_bytes = self._mapped_bytes = self._excess_bytes = 0
 
     def total(self, members: Collection[Process]) -> int:
-        """Return the bytes of all members together, at least those of the largest."""
+        """Return the bytes of all members together, at least those of the largest.
+
+        The size of one that ended, or executed a program, since it was read is corrected.
+        """
         now = self._clock()
         gained = _BUDGET_SHARE * max(0.0, now - self._since)
         self._since, self._budget_sec = now, min(_BUDGET_MOST_SEC, self._budget_sec + gained)
-        most = sum(process.rss_bytes for process in members)
         if len(members) < 2:
             self._forget()
-            return most
+            return sum(process.rss_bytes for process in members)
         self._follow(members)
+        most = sum(process.rss_bytes for process in members)
         together = self._estimate(members)
         # A page that a process copies as it writes changes no resident memory, only its faults.
         copied = 0
@@ -133,24 +136,29 @@ class TreeMemory:
 
     def _follow(self, members: Collection[Process]) -> None:
         """Forget ended processes, and find out what new ones can share with their parents."""
-        before, self._parts, new = self._parts, {}, []
+        before, self._parts = self._parts, {}
+        known = {process.pid: process for process in members}
+        forks = set()
         for process in members:
             part = before.get(process.pid)
-            if part is None or part.started != process.started:
+            is_new = part is None or part.started != process.started
+            if part is None or is_new:
                 part = _Part(process.started)
-                new.append(process)
+                # Asked before its size: a fork may end, or execute a program, between the two.
+                if process.parent in known and self._table.is_fork(process.pid, process.parent):
+                    forks.add(process.pid)
             if abs(process.rss_bytes - part.rss_bytes) > _CHANGED * part.rss_bytes:
+                resident, part.mapped_bytes = self._table.read_resident(process.pid)
+                if resident == 0 or (is_new and process.pid not in forks):
+                    process.rss_bytes = min(process.rss_bytes, resident)
                 part.rss_bytes = process.rss_bytes
-                part.mapped_bytes = self._table.read_resident(process.pid)[1]
             # It may have executed another program, and has only that one's memory then.
             part.shared_bytes = min(part.shared_bytes, part.count_anonymous(process))
             self._parts[process.pid] = part
-        known = {process.pid: process for process in members}
-        for process in new:
-            parent, part = self._parts.get(process.parent), self._parts[process.pid]
-            if parent is not None and self._table.is_fork(process.pid, process.parent):
-                inherited = parent.count_anonymous(known[process.parent])
-                part.shared_bytes = min(inherited, part.count_anonymous(process))
+        for process in map(known.__getitem__, forks):
+            inherited = self._parts[process.parent].count_anonymous(known[process.parent])
+            part = self._parts[process.pid]
+            part.shared_bytes = min(inherited, part.count_anonymous(process))
 
     def _estimate(self, members: Collection[Process]) -> int:
         """Return what each member has by itself, and once what several use."""
@@ -194,10 +202,15 @@ class TreeMemory:
         if not answers:
             return True
         portions = asked = 0
+        not_asked = {process.pid for process in waiting}
         for process, found in answers:
             part = parts[process.pid]
             part.shared_bytes = found.anonymous_bytes - found.private_bytes
             part.fault_bytes = self._table.fault_bytes(process)
+            # What a fork shares, it shares with its parent.
+            if process.parent in not_asked and self._table.is_fork(process.pid, process.parent):
+                parent = parts[process.parent]
+                parent.shared_bytes = max(parent.shared_bytes, part.shared_bytes)
             portions += max(0, found.proportional_bytes - found.private_bytes)
             asked += process.rss_bytes - part.count_own(process)
         # Workers are alike: those that were not asked share with as many as those that were.
