@@ -145,3 +145,9 @@ def test_runs_without_figures_have_no_causes(make_run: MakeRun) -> None:
     """A run without a node, and one of which the duration alone is known."""
     assert causes(make_run, {"duration_sec": 10.0}, {"duration_sec": 20.0}) == ""
     assert list(list_causes([make_run()], [make_run(thread(40.0, 10.0, 30.0))])) == []
+
+
+def test_figures_of_several_nodes_are_those_of_one(make_run: MakeRun) -> None:
+    """Their sum, which grew, stands in the table: the sentence says that it names a mean."""
+    old, new = make_run(thread(17.0, 8.7)), make_run(*[thread(28.0, 5.2)] * 2)
+    assert "CPU time per node 8.7 → 5.2 CPU s" in ", ".join(list_causes([old], [new]))

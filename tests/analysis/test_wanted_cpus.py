@@ -21,6 +21,10 @@ BASE = {"duration_sec": 60.0, "cpu_limit_cores": 4.0, "cpu_avg_utilization_pct":
         ({"job_cpu_avg_cores": 0.7, "job_max_cpu_cores": 2.0, "job_run_delay_pct": 0.0}, 2),
         ({"job_cpu_avg_cores": 4.0, "job_max_cpu_cores": 4.0, "cpu_throttled_pct": 50.0}, 6),
         ({"job_cpu_avg_cores": 0.0, "job_max_cpu_cores": 0.1}, 1),
+        # Without a peak: too short for one, in which a wait or two are many; and an import.
+        ({"duration_sec": 0.179, "job_cpu_avg_cores": 0.89, "job_run_delay_pct": 22.0}, 1),
+        ({"duration_sec": 0.179, "job_cpu_avg_cores": 0.89, "job_run_delay_pct": 70.0}, 3),
+        ({"job_cpu_avg_cores": 0.89, "job_run_delay_pct": 22.0}, 2),
     ],
 )
 def test_the_peak_and_the_missing_cpus_are_added(figures: dict[str, float], cpus: int) -> None:

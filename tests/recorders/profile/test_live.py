@@ -213,3 +213,22 @@ def test_a_process_that_ends_as_it_begins_lacks_no_stacks(
     live.end(live.begin(None, None))
     assert len(caplog.records) == lines
     assert live._live.sampler is None
+
+
+def test_a_process_below_a_session_says_nothing_where_it_has_no_room_for_a_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Its standard error is the job's own."""
+
+    def start(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("mlflow_perf.recorders.profile.live.StackSampler.start", start)
+    place = spool.create(tmp_path)
+    live.offer(place, None)
+    live.withdraw()
+    with caplog.at_level("INFO"):
+        live.join(place)
+        live._end_joined()
+    assert caplog.records == []
+    assert live._live.sampler is None

@@ -111,11 +111,12 @@ def _list_costs_of_computing(
     if not paces:
         return
     cost = (work[1] - work[0]) * statistics.mean(paces)
-    yield cost, f"CPU time {format_pair(work[0] / 3600, work[1] / 3600, 'CPU h')}"
+    where = " per node" if max(old["nodes"], fresh["nodes"]) > 1 else ""
+    yield cost, f"CPU time{where} {format_pair(work[0] / 3600, work[1] / 3600, 'CPU h')}"
     used = old["job_cpu_avg_cores"], fresh["job_cpu_avg_cores"]
     if max(used) >= _SAME_RATIO * min(used):
         cost = (paces[-1] - paces[0]) * statistics.mean(work)
-        yield cost, f"CPUs used {format_pair(*used, '')}"
+        yield cost, f"CPUs used{where} {format_pair(*used, '')}"
 
 
 def _find_medians(runs: Sequence[PerfRun]) -> dict[str, float]:
@@ -135,7 +136,8 @@ def _average_nodes(run: PerfRun) -> dict[str, float]:
         facts = documents[index].node if index in documents else {}
         for key, value in {**summary, **_divide_time(Usage(summary, facts), summary)}.items():
             values.setdefault(key, []).append(value)
-    return {key: sum(of_nodes) / len(of_nodes) for key, of_nodes in values.items()}
+    means = {key: sum(of_nodes) / len(of_nodes) for key, of_nodes in values.items()}
+    return {**means, "nodes": len(run.nodes)}
 
 
 def _divide_time(usage: Usage, summary: Mapping[str, float]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from mlflow_perf.analysis.memory_trend import read_memory_trend
 from mlflow_perf.analysis.slow_nodes import describe_slow_nodes, read_durations
 from mlflow_perf.analysis.step_causes import find_step_causes, read_loops
 from mlflow_perf.analysis.time_shares import Span, average_shares, read_spans, split_time
-from mlflow_perf.analysis.usage import Usage, ramp
+from mlflow_perf.analysis.usage import TOO_SHORT_SEC, Usage, ramp
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.model.document import NodeDocument, PerfDocument
@@ -25,7 +25,6 @@ from mlflow_perf.tracking.perf_run import TOO_SHORT
 if TYPE_CHECKING:
     from mlflow_perf.recorders.steps.stats import LoopRecord
 
-TOO_SHORT_SEC = 1.0
 _LEAST_SHARE = 0.05
 
 BOTTLENECK_OF_KIND: Mapping[str, str] = {

@@ -15,6 +15,9 @@ _MANY_GPU_OTHERS_PCT = 20.0
 _HARDLY_IDLE_CORES = 0.5
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
+TOO_SHORT_SEC = 1.0
+"""A block below that has too few samples for a peak of its CPUs or a verdict."""
+
 BEYOND_REASON = 1e18
 """No figure of a job is as large: sums and products of damaged ones would overflow."""
 

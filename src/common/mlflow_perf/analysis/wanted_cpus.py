@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from mlflow_perf.analysis.time_shares import split_time, summarise_time
-from mlflow_perf.analysis.usage import Usage
+from mlflow_perf.analysis.usage import TOO_SHORT_SEC, Usage
 from mlflow_perf.core.format import format_count
 
 CPU_TOLERANCE = 0.05
@@ -34,7 +34,8 @@ def is_serial(usage: Usage) -> bool:
     used = usage["job_cpu_avg_cores"]
     if usage["cpu_throttled_pct"] >= THROTTLED_PCT or not low <= used <= high:
         return False
-    if "job_max_cpu_cores" not in usage:  # of an import, or too short: several CPUs at times?
+    is_short = 0 < usage["duration_sec"] < TOO_SHORT_SEC  # for a peak, and for many waits
+    if "job_max_cpu_cores" not in usage and not is_short:  # of an import: several CPUs at times?
         return False
     span = summarise_time(usage)
     demand = span.demand

@@ -99,7 +99,9 @@ def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
         except RuntimeError as error:  # no room for one more thread: the job goes on without
             _live.sampler = None
             if _AT_END not in str(error):
-                _log.warning("The job's stacks are not sampled: %s", error)
+                # A process below a session leaves that to it: its standard error is the job's.
+                say = _log.debug if window is _live.window else _log.warning
+                say("The job's stacks are not sampled: %s", error)
 
 
 def release(window: StackWindow) -> None:
