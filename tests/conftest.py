@@ -30,12 +30,13 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A shell without job control starts what it runs in the background with SIGINT ignored, `nohup`
-# with SIGHUP, and so would be every process that a test starts to interrupt it.
+# A shell without job control starts what it runs in the background with SIGINT and SIGQUIT ignored,
+# `nohup` with SIGHUP, and so would be every process that a test starts to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+for number in (signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 # The machines that run the tests are shared: a slow example is no fault.
 settings.register_profile("shared", deadline=None, max_examples=50)

@@ -6,6 +6,8 @@ import pytest
 
 from mlflow_perf.analysis.memory_trend import read_memory_trend
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.profile import Profile
+from mlflow_perf.model.samples import Function
 
 
 def _node(*memory_mb: float) -> NodeDocument:
@@ -66,3 +68,20 @@ def test_growth_in_a_step_for_each_epoch_goes_on_after_the_last_one(end: list[fl
     """Memory that is flat within each epoch is flat within the last one, too."""
     steps = [100.0 + 500 * (i // 12) for i in range(60)]
     assert read_memory_trend(_node(*steps, *end)).at_stake > 0.5
+
+
+@pytest.mark.parametrize(("loading_sec", "is_told"), [(9.0, False), (0.5, True)])
+def test_a_job_that_imports_all_the_time_keeps_nothing(loading_sec: float, is_told: bool) -> None:
+    """Its memory grew until its end, with the modules of libraries; its program may be one, too."""
+    functions = [
+        Function("main thread", "", 0, is_library=False),
+        Function("<module>", "pytest/__main__.py", 1, is_library=True),
+        Function("<module>", "xgboost/__init__.py", 1, is_library=True),
+        Function("work", "job.py", 1, is_library=False),
+    ]
+    bucket = {2: (loading_sec, loading_sec), 3: (1.0, 1.0)}
+    tree = Profile(functions, parents=[-1, 0, 1, 1], names=[0, 1, 2, 3], buckets=[bucket])
+    node = _node(*(100 + 590 * i for i in range(11)))
+    node.extra["profile"] = {"flame": tree.as_dict()}
+    assert (read_memory_trend(node).at_stake > 0.8) == is_told
+    assert (read_memory_trend(node).at_stake > 0.0) == is_told

@@ -19,6 +19,7 @@ from mlflow_perf.tracking.page_probe import PAGE_HEADER, has_page
 from mlflow_perf.tracking.run_handle import RunHandle
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
+_TRUSTED = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 class Site:
@@ -77,35 +78,68 @@ def test_our_page_is_told_by_its_header(site: Site, monkeypatch: pytest.MonkeyPa
     assert not has_page(site.uri)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_certificates_are_trusted_as_mlflow_trusts_them(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file or a folder that MLflow's variable, or those of its HTTP library, name."""
-    key, folder = tmp_path / "key.pem", tmp_path / "folder"
-    folder.mkdir()
-    made = subprocess.run(
+@pytest.fixture
+def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Make a certificate of the loopback address; return it and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    for name in (*_TRUSTED, "MLFLOW_TRACKING_CLIENT_CERT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    made, key = tmp_path / "ca.pem", tmp_path / "key.pem"
+    subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key),
-         "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+         "-out", str(made), "-days", "2", "-subj", "/CN=127.0.0.1",
+         "-addext", "subjectAltName=IP:127.0.0.1"],
         capture_output=True, check=True,
     )  # fmt: skip
-    (bundle := tmp_path / "ca.pem").write_bytes(made.stdout)
+    return made, key
+
+
+def _serve_tls(site: Site, certificate: tuple[Path, Path], *, asks: bool = False) -> str:
+    """Let the site answer with HTTPS, and ask clients for a certificate; return its address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    if asks:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(certificate[0])
+    site.server.socket = context.wrap_socket(site.server.socket, server_side=True)
+    return site.uri.replace("http", "https")
+
+
+def test_certificates_are_trusted_as_mlflow_trusts_them(
+    site: Site, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file or a folder that MLflow's variable, or those of its HTTP library, name."""
+    bundle, folder = certificate[0], tmp_path / "folder"
+    folder.mkdir()
     named = ["openssl", "x509", "-hash", "-noout", "-in", str(bundle)]
     digest = subprocess.run(named, capture_output=True, check=True, text=True).stdout.strip()
-    (folder / f"{digest}.0").write_bytes(made.stdout)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(bundle, key)
-    site.server.socket = context.wrap_socket(site.server.socket, server_side=True)
-    uri = site.uri.replace("http", "https")
-    names = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
+    (folder / f"{digest}.0").write_bytes(bundle.read_bytes())
+    uri = _serve_tls(site, certificate)
     assert not has_page(uri)
-    for name in names:
+    for name in _TRUSTED:
         for place in (bundle, folder):
             with monkeypatch.context() as patched:
                 patched.setenv(name, str(place))
                 assert has_page(uri), (name, place)
+
+
+def test_a_certificate_is_shown_to_a_server_that_asks_for_one(
+    site: Site, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of MLflow's variable; nobody is asked for the password of an encrypted key."""
+    made, key = certificate
+    uri = _serve_tls(site, certificate, asks=True)
+    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(made))
+    assert not has_page(uri)
+    locked = tmp_path / "locked.pem"
+    lock = ["openssl", "rsa", "-aes256", "-passout", "pass:x", "-in", str(key), "-out", str(locked)]
+    subprocess.run(lock, capture_output=True, check=True)
+    for place, is_shown in ((key, True), (locked, False)):
+        shown = tmp_path / "client.pem"
+        shown.write_bytes(made.read_bytes() + place.read_bytes())
+        monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", str(shown))
+        assert has_page(uri) == is_shown
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500])

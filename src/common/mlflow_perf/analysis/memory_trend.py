@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from mlflow_perf.analysis.usage import BEYOND_REASON, Usage, ramp, read_positive
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.model.profile import MODULE, Profile
 
 _PARTS = 20
 """Growth is followed in twentieths: less is noise."""
@@ -39,7 +40,7 @@ def read_memory_trend(document: NodeDocument) -> MemoryTrend:
     """Return a node's trend; nothing is at stake without reports of the job's memory.
 
     A job that loads its data and then keeps it does not count: memory has to grow in each third of
-    the run, also in the last, and at its end.
+    the run, also in the last, and at its end. Nor does one that imports libraries all the time.
     """
     times = document.reports.get("elapsed_sec") or []
     column = document.reports.get("job_mem_mb") or []
@@ -81,7 +82,28 @@ def read_memory_trend(document: NodeDocument) -> MemoryTrend:
     # At this rate the limit is some of the run's lengths away; a hundred of them is far.
     lengths = (limit - last) / (rate * seconds / 60.0) if limit else 10.0
     near = 1.0 - 0.6 * ramp(lengths, 3.0, 100.0)
-    return MemoryTrend(steady * large * near, first, last, rate, limit, is_released)
+    works = 1.0 - ramp(_measure_loading(document), 0.4, 0.8)
+    return MemoryTrend(steady * large * near * works, first, last, rate, limit, is_released)
+
+
+def _measure_loading(document: NodeDocument) -> float:
+    """Return the share of its CPU time in which a job loaded the modules of libraries.
+
+    A short job that imports much grows until its end, too, and keeps nothing.
+    """
+    profile = document.extra.get("profile")
+    tree = Profile.from_dict(profile.get("flame")) if isinstance(profile, dict) else None
+    if tree is None:
+        return 0.0
+    loading = whole = 0.0
+    for node, (_, cpu_sec) in tree.sum_nodes().items():
+        path = [tree.functions[tree.names[one]] for one in tree.list_path(node)]
+        modules = [function for function in path if function.name == MODULE]
+        whole += cpu_sec
+        # The last one is the program itself, which may be a library's: pytest.
+        if any(function.is_library for function in modules[:-1]):
+            loading += cpu_sec
+    return loading / whole if whole > 0 else 0.0
 
 
 def _is_growing(points: Sequence[tuple[float, float]], first_mb: float, grown_mb: float) -> bool:

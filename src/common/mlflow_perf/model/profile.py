@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from mlflow_perf.model.document import NodeDocument
 
 _LONGEST_SEC = 1e12  # more is no time of a job, and its sums might be infinite
-_MODULE, _LAMBDA, _GENERATOR = "<module>", "<lambda>", "<genexpr>"
+MODULE = "<module>"
+"""The name of the code of a module, which runs as it is imported."""
+_LAMBDA, _GENERATOR = "<lambda>", "<genexpr>"
 _MOST_CALLERS = 8
 
 Times = dict[int, tuple[float, float]]
@@ -42,7 +44,7 @@ def name_function(name: str, file: str, line: Any) -> str:
     """Return a name for people: of a module its file, and of a lambda its place."""
     if name == _LAMBDA:
         return f"a lambda at line {line} of {file}"
-    return file if name == _MODULE else name
+    return file if name == MODULE else name
 
 
 def read_samples(profile: Any) -> dict[str, float]:
@@ -314,7 +316,7 @@ def _find_own(path: Sequence[Function]) -> tuple[Function | None, Function | Non
     callers = [one for one in outer if not one.file.startswith("<")]
     caller = next((one for one in callers if one.name != _LAMBDA), None)
     # The module, or a cell, may have many lambdas: each is a caller of its own.
-    if callers and (caller is None or caller.name in (_MODULE, caller.file)):
+    if callers and (caller is None or caller.name in (MODULE, caller.file)):
         caller = callers[0]
     return own, caller
 

@@ -37,6 +37,8 @@ def _open_tls(scheme: str) -> list[urllib.request.HTTPSHandler]:
     context = ssl.create_default_context(cafile=file, capath=folder)
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("1", "true"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if shown := os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
+        context.load_cert_chain(shown, password="")  # without one, OpenSSL asks at the terminal
     return [urllib.request.HTTPSHandler(context=context)]
 
 
