@@ -12,6 +12,7 @@ import pytest
 from tests.alone import alone
 from tests.interrupted import check_each_line
 
+from mlflow_perf.core.seccomp import count_filters
 from mlflow_perf.integrations import startup
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_stacks
@@ -44,27 +45,33 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    """Return function → CPU seconds, from all processes of a job that killed itself."""
-    folder = tmp_path_factory.mktemp("job")
-    (folder / "job.py").write_text(_JOB, encoding="utf-8")
-    place = spool.create(folder)
+def _run_below(place: Path, code: str, *argv: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a script as a session that offers a spool folder would."""
+    job = place.parent / "job.py"
+    job.write_text(code, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(spool.VARIABLE, str(place))
         live.offer(place, 100.0)
         live.withdraw()
         startup.add_to_path("test")
         try:
-            ended = subprocess.run(
-                [sys.executable, "job.py"],
-                cwd=folder,
+            return subprocess.run(
+                [sys.executable, str(job), *argv],
+                cwd=job.parent,
                 capture_output=True,
                 timeout=100,
                 check=False,
             )
         finally:
             startup.remove_from_path("test")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """Return function → CPU seconds, from all processes of a job that killed itself."""
+    folder = tmp_path_factory.mktemp("job")
+    place = spool.create(folder)
+    ended = _run_below(place, _JOB)
     assert ended.returncode == -signal.SIGKILL
     assert ended.stderr == b""
     sums: dict[str, float] = {}
@@ -232,3 +239,34 @@ def test_a_process_below_a_session_says_nothing_where_it_has_no_room_for_a_threa
         live._end_joined()
     assert caplog.records == []
     assert live._live.sampler is None
+
+
+# It kills a process that starts a thread (`clone3`), as sandboxes for foreign code do.
+_FILTERED = """
+import ctypes, os, struct, subprocess, sys, time
+time.sleep(float(sys.argv[1]))
+rows = [(0x20, 0, 0, 0), (0x15, 0, 1, 435), (0x06, 0, 0, 0x80000000), (0x06, 0, 0, 0x7FFF0000)]
+data = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
+program = struct.pack("HxxxxxxP", len(rows), ctypes.addressof(data))
+libc = ctypes.CDLL(None)
+libc.prctl(38, 1, 0, 0, 0)
+if libc.prctl(22, 2, ctypes.create_string_buffer(program), 0, 0):
+    sys.exit("no filters here")
+if (child := os.fork()) == 0:
+    time.sleep(0.5)
+    os._exit(3)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+program = [sys.executable, "-c", "import time; time.sleep(0.5); print('as without')"]
+print(code, subprocess.run(program, capture_output=True, text=True).stdout)
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not count_filters(), reason="this kernel does not count filters")
+@pytest.mark.parametrize("delay_sec", ["0", "0.6"])
+def test_no_thread_of_ours_meets_a_filter_of_the_job(tmp_path: Path, delay_sec: str) -> None:
+    """A process on which the job puts a filter, before or after our thread began, ends its way."""
+    ended = _run_below(spool.create(tmp_path), _FILTERED, delay_sec)
+    if b"no filters here" in ended.stderr:
+        pytest.skip("no filters here")
+    assert (ended.returncode, ended.stdout.split()) == (0, [b"3", b"as", b"without"]), ended.stderr

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SYS_AT_START: dict[str, Any] = {k: v for k, v in vars(sys).items() if type(v) is type(len)}
 """The functions that the module `sys` had before the job could replace any."""
 
-_import_at_start = __import__
+_import_at_start, _open_at_start = __import__, open
 
 
 class _Finder:
@@ -98,8 +98,7 @@ _finder: Any = _Finder()
 
 def call(name: str, function: _Function) -> None:
     """Call a function with the module of a full name when it is imported, or now if it has been."""
-    module = sys.modules.get(name)
-    if module is not None:
+    if (module := sys.modules.get(name)) is not None:
         _call_safely(function, module)
         return
     _finder.wanted[name] = function
@@ -115,10 +114,7 @@ def forget(name: str) -> None:
 
 
 def note_unseen_runs(folder: str) -> None:
-    """Tell the session above of an interpreter that uses MLflow, but has no mlflow-perf.
-
-    Nobody notices the runs that it starts. The note is a file that holds the interpreter's path.
-    """
+    """Tell the session above, in a file, of an interpreter that has MLflow, but no mlflow-perf."""
 
     def note(_module: ModuleType) -> None:
         import importlib.util
@@ -138,11 +134,13 @@ def sample(folder: str) -> None:
     pays nothing but the thread. It does so while the job waits in an import of its own, if there is
     one soon: a loop over `sys.modules` itself ends with an error if somebody adds to that.
     """
+    global _filters
     import os
 
-    is_asked = os.path.exists(f"{folder}/profile.json")  # noqa: PTH110 - pathlib is slow to load
-    # A thread of ours would outlive a sub-interpreter, whose end breaks the process then.
-    if not is_asked or not _is_main_interpreter():
+    asked, _filters = _count_filters(f"{folder}/profile.json"), _count_filters()
+    # A filter that the job added may kill a process that starts a thread. A thread of ours would
+    # outlive a sub-interpreter, whose end breaks the process then.
+    if asked is None or asked != (_filters or b"") or not _is_main_interpreter():
         return
     # Imported here, in the main thread: `threading` takes its first importer for the main thread.
     import threading  # noqa: F401
@@ -159,6 +157,18 @@ def sample(folder: str) -> None:
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     _begin_sampling(_MEETING_SEC)
+
+
+_filters: bytes | None = None
+
+
+def _count_filters(file: str = "/proc/self/status") -> bytes | None:
+    """Return how many filters of system calls a file names (seccomp); None without the file."""
+    try:
+        with _open_at_start(file, "rb") as text:
+            return text.read().partition(b"eccomp_filters")[2].lstrip(b'": \t')[:1]
+    except OSError:
+        return None
 
 
 def _is_main_interpreter() -> bool:
@@ -188,7 +198,7 @@ def _follow_child() -> None:
     _meetings.clear()
     _on_search.clear()
     # What is imported already follows the child itself.
-    if "mlflow_perf.recorders.profile.live" not in sys.modules:
+    if "mlflow_perf.recorders.profile.live" not in sys.modules and _count_filters() == _filters:
         _begin_sampling()
 
 
@@ -224,8 +234,7 @@ def _hides_needed() -> bool:
 _meetings: list[tuple[Any, Any]] = []
 """Two held locks: who releases the first lets our thread import; that releases the second then."""
 
-_on_search: list[Callable[[], object]] = []
-"""Called at each search for a module, while our thread imports."""
+_on_search: list[Callable[[], object]] = []  # called then, while our thread imports
 
 
 def _can_meet(frame: Any) -> bool:
@@ -246,7 +255,6 @@ def _can_meet(frame: Any) -> bool:
 
 def _meet_in_import() -> None:
     """Let our thread import the sampler while the job imports a module, if it is time for that."""
-    # The caller is the finder, called by `_find_spec`, called by the import.
     if not _can_meet(sys._getframe(2).f_back):  # noqa: SLF001
         return
     try:
@@ -304,7 +312,6 @@ def _list_waits(meet: tuple[Callable[[], object], ...]) -> Any:
     All of it is in C: a thread that waits in it runs no Python code that a profiler could count.
     """
     # `recorders.profile.turns` looks for profilers likewise; this runs where it may not exist.
-    # These are built in; typeshed does not have all of them.
     from _operator import call, is_not  # type: ignore[attr-defined]
     from itertools import chain, repeat
 
@@ -373,8 +380,7 @@ def _begin_sampling(meeting_sec: float = 0.0) -> None:  # a fork seldom imports 
             finally:
                 _forget_profiler()
             live.join()
-        # An interpreter without mlflow-perf, or with another version of it, or one in which the job
-        # has replaced what this needs.
+        # One without mlflow-perf, with another version, or whose parts the job has replaced.
         except Exception:  # noqa: BLE001, S110
             pass
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mlflow_perf.core.originals import atexit, open_file, os
 from mlflow_perf.core.plain_json import dumps, loads
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.seccomp import count_filters
 from mlflow_perf.core.threads import Lock, call_later
 from mlflow_perf.model.samples import CHILD_PROCESSES, MAIN_THREAD, RawStacks
 from mlflow_perf.recorders import spool
@@ -28,6 +29,7 @@ class _Live:
     sampler: StackSampler | None = None
     window: StackWindow | None = None
     folder: Path | str | None = None
+    filters = ""
 
 
 _guard = Lock()
@@ -45,10 +47,12 @@ def offer(folder: Path, rate_hz: float | None, *, command_of: int | None = None)
     Raises:
         OSError: When the folder cannot be written.
     """
+    filters = count_filters()
     asked = {"rate_hz": rate_hz, "command_of": command_of}
+    asked |= {"seccomp_filters": int(filters)} if filters else {}
     (folder / spool.SAMPLING).write_text(dumps(asked), encoding="ascii")
     # What a wrapper forks is its own, up to the moment at which it becomes the command.
-    _live.folder = folder if command_of is None else None
+    _live.folder, _live.filters = folder if command_of is None else None, filters
 
 
 def withdraw() -> None:
@@ -137,14 +141,17 @@ def join(folder: Path | str | None = None) -> None:
         with open_file(f"{place}/{spool.SAMPLING}", "rb") as file:
             asked = loads(file.read())
         rate_hz, command_of = asked["rate_hz"], asked["command_of"]
+        filters = str(asked.get("seccomp_filters", ""))
     except (OSError, ValueError, KeyError, TypeError):
         return
     if next(look_for_profilers()):  # in a forked child, where it is never switched off
         return
+    if count_filters() != filters:  # the job's own, which may forbid what the sampler does
+        return
     with _guard:
         if _live.window is not None or _live.sampler is not None:
             return
-        _live.folder = place
+        _live.folder, _live.filters = place, filters
         _live.window = StackWindow(rate_hz)
         _live.window.spool_to(_live.folder, is_asked=False)
         is_main = command_of is not None and command_of == os.getppid()
@@ -169,8 +176,9 @@ def _leave_parent() -> None:
     before, _guard, _live = _live, Lock(), _Live()
     if before.sampler is not None:
         before.sampler.give_back()
-    if before.folder is not None:
-        _live.folder = before.folder  # for its own children
+    # A filter that the job has added may kill a process that starts a thread.
+    if before.folder is not None and count_filters() == before.filters:
+        _live.folder, _live.filters = before.folder, before.filters  # for its own children
         # A child of the job must start, whatever fails here.
         with suppress(Exception):
             call_later(_join_later, _FORK_SEC)
