@@ -14,6 +14,7 @@ from tests.publish.test_recovery import HEAD, ROW, delivery_with, journal_of, se
 
 import mlflow_perf.publish.recovery
 from mlflow_perf.errors import DocumentError
+from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish.group_journal import NOTES, open_group_journal
 from mlflow_perf.publish.recovery import recover, recover_each
 from mlflow_perf.publish.recovery_checks import (
@@ -162,6 +163,28 @@ def test_the_run_of_a_block_that_never_began_is_ended(
     for run in runs:
         assert (run.info.status, run.info.end_time) == ("KILLED", run.info.start_time)
         assert "killed" in run.data.tags["mlflow_perf.cause"]
+    assert not list(tmp_path.glob("*.journal"))
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_a_block_that_ended_without_a_figure_has_its_report(
+    store: str, tmp_path: Path, has_run: bool
+) -> None:
+    """It had no room for a thread: neither a sampler's nor one that sends."""
+    client, experiment = MlflowClient(), os.environ["MLFLOW_EXPERIMENT_ID"]
+    header = {**HEAD["delivery"], "tracking_uri": store, "nonce": "abc123", "own_run": True}
+    header |= {"run_id": None, "experiment_id": experiment}
+    if has_run:
+        header["run_id"] = client.create_run(experiment).info.run_id
+    final = NodeDocument(node={"index": 0}, component="train", status="FINISHED").as_dict()
+    last = {"final": final, "delivery": header, "unsent": "can't start new thread"}
+    lines = journal_of(delivery=header, facts={}).replace(b'"started": 1.0, ', b"")
+    (tmp_path / "a.journal").write_bytes(lines + json.dumps(last).encode() + b"\n")
+    (recovered,) = recover(tmp_path)
+    assert (recovered.outcome, recovered.is_done) == ("sent", True)
+    (run,) = client.search_runs([experiment])
+    assert (run.info.run_id, run.info.status) == (recovered.run_id, "FINISHED")
+    assert client.list_artifacts(recovered.run_id or "", "perf")
     assert not list(tmp_path.glob("*.journal"))
 
 

@@ -388,9 +388,9 @@ def _deliver(delivery: Delivery, path: Path) -> tuple[str, str | None]:
     """Send what a journal has, unless its run has it; return the outcome and the run's id."""
     outcome = "known" if is_known(delivery) else "sent"
     delivery.run.has_page = has_page(delivery.run.tracking_uri)
-    document = delivery.document
-    if document.started is None and not document.summary:
-        return end_without_figures(delivery, path)
+    has_figures = delivery.document.started is not None or delivery.document.summary
+    if not has_figures and (ended := end_without_figures(delivery, path)) is not None:
+        return ended
     return outcome, write_node(delivery) if outcome == "sent" else delivery.run.run_id
 
 

@@ -226,10 +226,11 @@ def is_known(delivery: Delivery) -> bool:
     return is_same and (there.duration_sec or 0.0) >= (mine.duration_sec or 0.0)
 
 
-def end_without_figures(delivery: Delivery, path: Path) -> tuple[str, str | None]:
+def end_without_figures(delivery: Delivery, path: Path) -> tuple[str, str | None] | None:
     """End the runs of a group, of a pipeline, or of a block that never began.
 
-    It returns the outcome and the run's id.
+    It returns the outcome and the run's id; None for a block that ended and has a report, however
+    little that says: it may have had no room for a thread.
 
     Args:
         delivery: What the journal says.
@@ -241,7 +242,7 @@ def end_without_figures(delivery: Delivery, path: Path) -> tuple[str, str | None
     if (work := delivery.tags.get(WORK_TAG)) is not None:
         end_steps(open_client(delivery.run.tracking_uri), Path(work))
     elif GROUP_TAG not in delivery.tags:
-        return "not begun", end_unbegun_run(delivery)
+        return ("not begun", end_unbegun_run(delivery)) if CAUSE_TAG in delivery.tags else None
     delivery.tags |= tag_notes(_read_notes(path.with_suffix(NOTES)))
     run_id = end_group(delivery)
     return ("not begun" if run_id is None else "sent"), run_id
