@@ -303,7 +303,7 @@ def test_cprofile_of_a_command_counts_the_job_alone(tmp_path: Path) -> None:
 
 def test_no_thread_of_ours_begins_in_a_sub_interpreter(tmp_path: Path) -> None:
     """It outlived the interpreter, at whose end the process aborted: one with the lock of all."""
-    (tmp_path / "profile.json").touch()
+    (tmp_path / "profile.json").write_text('{"seccomp_filters": 9}')
     code = (
         "try:\n    import _xxsubinterpreters as they\n    one = they.create(isolated=False)\n"
         "except ImportError:\n    import _interpreters as they\n    one = they.create('legacy')\n"

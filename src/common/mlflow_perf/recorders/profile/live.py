@@ -29,7 +29,7 @@ class _Live:
     sampler: StackSampler | None = None
     window: StackWindow | None = None
     folder: Path | str | None = None
-    filters = ""
+    filters = 0
 
 
 _guard = Lock()
@@ -48,8 +48,7 @@ def offer(folder: Path, rate_hz: float | None, *, command_of: int | None = None)
         OSError: When the folder cannot be written.
     """
     filters = count_filters()
-    asked = {"rate_hz": rate_hz, "command_of": command_of}
-    asked |= {"seccomp_filters": int(filters)} if filters else {}
+    asked = {"rate_hz": rate_hz, "command_of": command_of, "seccomp_filters": filters}
     (folder / spool.SAMPLING).write_text(dumps(asked), encoding="ascii")
     # What a wrapper forks is its own, up to the moment at which it becomes the command.
     _live.folder, _live.filters = folder if command_of is None else None, filters
@@ -141,12 +140,12 @@ def join(folder: Path | str | None = None) -> None:
         with open_file(f"{place}/{spool.SAMPLING}", "rb") as file:
             asked = loads(file.read())
         rate_hz, command_of = asked["rate_hz"], asked["command_of"]
-        filters = str(asked.get("seccomp_filters", ""))
+        filters = int(asked["seccomp_filters"])
     except (OSError, ValueError, KeyError, TypeError):
         return
     if next(look_for_profilers()):  # in a forked child, where it is never switched off
         return
-    if count_filters() != filters:  # the job's own, which may forbid what the sampler does
+    if count_filters() > filters:  # one of the job's, which may forbid what the sampler does
         return
     with _guard:
         if _live.window is not None or _live.sampler is not None:
@@ -177,7 +176,7 @@ def _leave_parent() -> None:
     if before.sampler is not None:
         before.sampler.give_back()
     # A filter that the job has added may kill a process that starts a thread.
-    if before.folder is not None and count_filters() == before.filters:
+    if before.folder is not None and count_filters() <= before.filters:
         _live.folder, _live.filters = before.folder, before.filters  # for its own children
         # A child of the job must start, whatever fails here.
         with suppress(Exception):
