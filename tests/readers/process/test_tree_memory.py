@@ -129,6 +129,17 @@ def test_the_size_that_a_child_had_as_a_copy_does_not_count() -> None:
     assert machine.memory().total(members) == 405 * MB
 
 
+def test_files_that_others_use_too_count_in_full() -> None:
+    """A server of the same program beside the job halves the kernel's share of them, not ours."""
+    machine, members = Machine(), make_tree(400, 130)
+    machine.mapped = {10: 100 * MB, 11: 20 * MB}
+    for of_others in (1, 2):  # of the 80 MB that the parent has by itself
+        own, mapped = (80, 90) if of_others == 1 else (0, 50)
+        machine.shares[10] = Shares((150 + mapped) * MB, own * MB, 300 * MB, mapped * MB)
+        machine.shares[11] = Shares((170 - of_others * 5) * MB, 10 * MB, 110 * MB, 10 * MB)
+        assert machine.memory().total(members) == pytest.approx(410 * MB, rel=0.03), of_others
+
+
 def test_workers_with_memory_of_their_own_count_in_full() -> None:
     """Without a question: 200 MB that each fork got later, all of an own program's, files once."""
     machine, members = Machine(), make_tree(100, 100, 100, 260)

@@ -24,6 +24,16 @@ def _thread(function: Function, ran: float = 0.0) -> Any:
     return SimpleNamespace(samples=samples, has_clock=True, at_cpu=0.0, read_cpu=lambda: ran)
 
 
+def test_without_procfs_no_native_thread_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox may have none; the sampler goes on."""
+
+    def refuse(_: str) -> list[str]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("mlflow_perf.recorders.profile.native_threads.os.listdir", refuse)
+    assert native_threads._list_unknown([]) == set()
+
+
 def test_who_may_be_in_a_call_that_native_threads_work_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that runs beside the sampler, or one in a call that keeps the lock or waits."""
     monkeypatch.setattr(native_threads, "read_monotonic", lambda: 1.0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_LINE = re.compile(r"^(Pss|Private_Clean|Private_Dirty|Anonymous): +(\d+) kB", re.MULTILINE)
+_LINE = re.compile(
+    r"^(Pss|Pss_Anon|Private_Clean|Private_Dirty|Anonymous): +(\d+) kB", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +19,14 @@ class Shares:
         private_bytes: The pages that no other process uses.
         anonymous_bytes: The pages that belong to no file and to no shared memory. A fork shares
             them with its parent until one of both writes to them.
+        mapped_bytes: The part of `proportional_bytes` that is of files and shared memory; None
+            where the kernel does not tell (before Linux 5.9).
     """
 
     proportional_bytes: int
     private_bytes: int
     anonymous_bytes: int
+    mapped_bytes: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Shares | None:
@@ -29,5 +34,7 @@ class Shares:
         found = {name: int(size) * 1024 for name, size in _LINE.findall(text)}
         if "Pss" not in found:
             return None
+        anonymous = found.get("Pss_Anon")
+        mapped = None if anonymous is None else max(0, found["Pss"] - anonymous)
         private = found.get("Private_Clean", 0) + found.get("Private_Dirty", 0)
-        return cls(found["Pss"], private, found.get("Anonymous", 0))
+        return cls(found["Pss"], private, found.get("Anonymous", 0), mapped)

@@ -201,7 +201,7 @@ class TreeMemory:
             return False
         if not answers:
             return True
-        portions = asked = 0
+        portions = asked = files = 0
         not_asked = {process.pid for process in waiting}
         for process, found in answers:
             part = parts[process.pid]
@@ -213,10 +213,14 @@ class TreeMemory:
                 parent.shared_bytes = max(parent.shared_bytes, part.shared_bytes)
             portions += max(0, found.proportional_bytes - found.private_bytes)
             asked += process.rss_bytes - part.count_own(process)
+            files += found.proportional_bytes if found.mapped_bytes is None else found.mapped_bytes
         # Workers are alike: those that were not asked share with as many as those that were.
         others = sum(p.rss_bytes - parts[p.pid].count_own(p) for p in waiting)
-        self._shared_bytes = portions + (int(others * portions / asked) if asked else 0)
+        all_per_asked = 1.0 + others / asked if asked else 1.0
         self._mapped_bytes = max(parts[process.pid].mapped_bytes for process in members)
+        # Files that processes outside of the tree use, too, count for it in full.
+        elsewhere = max(0, self._mapped_bytes - int(files * all_per_asked))
+        self._shared_bytes = int(portions * all_per_asked) + elsewhere
         for process in members:
             parts[process.pid].was_read = True
         return True
