@@ -89,6 +89,8 @@ class Recorded:
         return "running"
 
     def cpu_times(self) -> SimpleNamespace:
+        if self.error is not None:
+            raise self.error
         return SimpleNamespace(user=self.cpu, system=0.0)
 
     def memory_info(self) -> SimpleNamespace:
@@ -121,3 +123,12 @@ def test_no_such_process_is_an_unavailable_source() -> None:
     """A PID without a process raises SourceUnavailableError."""
     with pytest.raises(SourceUnavailableError, match="cannot be read"):
         PsutilProcessTreeReader(2**22 + os.getpid())
+
+
+def test_a_process_that_may_not_be_read_is_an_unavailable_source() -> None:
+    """In a sandbox that forbids the files of procfs its CPU time is unknown, and no 0."""
+    root = Recorded(5, 10.0, 100)
+    root.error = psutil.AccessDenied(5)
+    fake = SimpleNamespace(Process=lambda pid: root, Error=psutil.Error)
+    with pytest.raises(SourceUnavailableError, match="Process 5 cannot be read"):
+        PsutilProcessTreeReader(5, fake)

@@ -58,7 +58,8 @@ class PsutilProcessTreeReader:
             raise SourceUnavailableError("procfs is that of another PID namespace.")
         try:
             self._root = psutil.Process(root_pid or os.getpid())
-        except psutil.Error as error:
+            self._root.cpu_times()  # a sandbox may forbid it (Landlock)
+        except (psutil.Error, OSError) as error:
             raise SourceUnavailableError(f"Process {root_pid} cannot be read.") from error
         # A command that this process started is the job from its first instruction on.
         is_command = root_pid is not None and self._root.ppid() == os.getpid()
