@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ pytestmark = [
 ]
 
 
+@contextmanager
 def _start(table: ProcessTable, *argv: str) -> Iterator[tuple[int, int]]:
     """Run a script; yield its PID and that of its child."""
     with subprocess.Popen([sys.executable, "-S", "-c", *argv], start_new_session=True) as parent:
@@ -74,7 +76,7 @@ def test_a_child_of_vfork_counts_when_it_has_executed_its_program(
     """Until then its memory is its parent's, which counts once, and so does the peak."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for parent, child in _start(table, _SPAWNS, str(pipe)):
+    with _start(table, _SPAWNS, str(pipe)) as (parent, child):
         assert table.uses_memory_of(child, parent)
         reader = ProcessTreeReader(parent)
         alone = read(reader)
@@ -93,7 +95,7 @@ def test_a_child_of_vfork_counts_when_it_has_executed_its_program(
 
 def test_a_fork_has_memory_of_its_own(table: ProcessTable) -> None:
     """What it writes to is copied, and counts."""
-    for parent, child in _start(table, _FORKS):
+    with _start(table, _FORKS) as (parent, child):
         until = time.monotonic() + 60
         found = table.find(child)
         assert found is not None

@@ -178,7 +178,7 @@ def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
 
 
 def find_stop(spans: Sequence[Span]) -> Span | None:
-    """Return the span in which a job was stopped together with its sampler, if that is most of it.
+    """Return the span in which a job was stopped with its sampler, if it holds most of the waiting.
 
     A sampler that is stopped takes no sample: the time is one span, many times as long as the
     others, in which the job did not compute. Beside one that is late on a full machine it does.

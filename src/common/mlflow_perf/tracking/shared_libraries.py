@@ -50,8 +50,8 @@ def own_call() -> Iterator[None]:
     """Call MLflow in this thread, which is ours.
 
     Warnings of the call are ignored: with `-W error` each would be an exception. Filters of
-    warnings that come with what it imports go behind the job's. What libraries log
-    in it does not reach the job's handlers, and OpenTelemetry makes no spans of its requests.
+    warnings that come with what it imports go behind the job's. What libraries log in it does not
+    reach the job's handlers, and OpenTelemetry makes no spans of its requests.
     Loggers that come with what it imports are not disabled by a later configuration of the job's.
     While the interpreter exits, the call may use pools of threads, as boto3 does for S3.
     """

@@ -163,7 +163,7 @@ _filters: bytes | None = None
 
 
 def _count_filters(file: str = "/proc/self/status") -> bytes | None:
-    """Return how many filters of system calls a file names (seccomp); None without the file."""
+    """Return the first digit of the number of filters (seccomp) in a file; None without it."""
     try:
         with _open_at_start(file, "rb") as text:
             return text.read().partition(b"eccomp_filters")[2].lstrip(b'": \t')[:1]
@@ -234,7 +234,7 @@ def _hides_needed() -> bool:
 _meetings: list[tuple[Any, Any]] = []
 """Two held locks: who releases the first lets our thread import; that releases the second then."""
 
-_on_search: list[Callable[[], object]] = []  # called then, while our thread imports
+_on_search: list[Callable[[], object]] = []  # called at each search, while our thread imports
 
 
 def _can_meet(frame: Any) -> bool:
@@ -255,7 +255,7 @@ def _can_meet(frame: Any) -> bool:
 
 def _meet_in_import() -> None:
     """Let our thread import the sampler while the job imports a module, if it is time for that."""
-    if not _can_meet(sys._getframe(2).f_back):  # noqa: SLF001
+    if not _can_meet(sys._getframe(2).f_back):  # noqa: SLF001 - what asked the finder
         return
     try:
         wanted, over = _meetings.pop()
@@ -312,7 +312,7 @@ def _list_waits(meet: tuple[Callable[[], object], ...]) -> Any:
     All of it is in C: a thread that waits in it runs no Python code that a profiler could count.
     """
     # `recorders.profile.turns` looks for profilers likewise; this runs where it may not exist.
-    from _operator import call, is_not  # type: ignore[attr-defined]
+    from _operator import call, is_not  # type: ignore[attr-defined]  # typeshed lacks some
     from itertools import chain, repeat
 
     nap = _thread.allocate_lock()

@@ -20,7 +20,7 @@ class Shares:
         anonymous_bytes: The pages that belong to no file and to no shared memory. A fork shares
             them with its parent until one of both writes to them.
         mapped_bytes: The part of `proportional_bytes` that is of files and shared memory; None
-            where the kernel does not tell (before Linux 5.9).
+            where an old kernel does not tell.
     """
 
     proportional_bytes: int

@@ -56,11 +56,12 @@ class PsutilProcessTreeReader:
         self._psutil, self._clock = psutil, clock
         if psutil is _psutil and not has_own_procfs():
             raise SourceUnavailableError("procfs is that of another PID namespace.")
+        root = root_pid or os.getpid()
         try:
-            self._root = psutil.Process(root_pid or os.getpid())
+            self._root = psutil.Process(root)
             self._root.cpu_times()  # a sandbox may forbid it (Landlock)
         except (psutil.Error, OSError) as error:
-            raise SourceUnavailableError(f"Process {root_pid} cannot be read.") from error
+            raise SourceUnavailableError(f"Process {root} cannot be read.") from error
         # A command that this process started is the job from its first instruction on.
         is_command = root_pid is not None and self._root.ppid() == os.getpid()
         # psutil's processes are equal only if PID and start time are.
