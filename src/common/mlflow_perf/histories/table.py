@@ -187,7 +187,7 @@ class Table:
                     cells = repair(found) if len(found) > len(self.header) else found
                     if len(cells) != len(self.header):
                         count, wanted = len(cells), len(self.header)
-                        cut = "the line may be cut off"
+                        cut = "the line may be cut off, or a text hold a line end"
                         held = f"a text may hold the separator {self.delimiter!r}"
                         raise SettingError(
                             f"{where}: {format_count(count, 'cell')} below {wanted} headings; "
