@@ -154,6 +154,16 @@ def test_the_share_is_that_of_the_loop() -> None:
     assert cause.evidence == "The loop 'epoch' waited 67% of its time for data"
 
 
+def test_a_loop_within_the_steps_is_no_cause_for_the_outer_one() -> None:
+    """The inner one has causes of its own, which explain its time; an evaluation is told."""
+    epochs, batches = make_record({"steps": 900.0}, count=6), make_record({"input": 60.0})
+    found = find_step_causes({"epoch": {0: epochs}, "step": {0: batches}})
+    assert [(cause.cause, cause.loop) for cause in found] == [("input", "step")]
+    epochs = make_record({"validation": 60.0}, count=6)
+    found = find_step_causes({"epoch": {0: epochs}, "validation": {0: batches}})
+    assert ("evaluation", "epoch") in [(cause.cause, cause.loop) for cause in found]
+
+
 def test_inner_parts_do_not_count_twice() -> None:
     """A part within another one is neither a cause of its own nor taken from the rest."""
     record = make_record({"forward.attention": 9.0})

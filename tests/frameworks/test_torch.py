@@ -84,6 +84,32 @@ def test_an_evaluation_within_a_step_is_a_part_of_it(session: StepMetrics) -> No
     assert found["step"][0].parts["evaluation"].total_ms >= found["evaluation"][0].step.total_ms
 
 
+def test_a_checkpoint_after_a_pass_belongs_to_the_loop(session: StepMetrics) -> None:
+    """It is at the end of an epoch; one before all training belongs to nothing."""
+    model = Slow()
+    torch.save(model.state_dict(), io.BytesIO())
+    for _ in range(3):
+        train(model, make_loader())
+        with torch.no_grad():
+            for rows, _ in make_loader():
+                model(rows)
+        torch.save(model.state_dict(), io.BytesIO())
+    loops = session.records()
+    assert loops["step"][0].parts["checkpoint"].count == 3
+    assert "checkpoint" not in loops["evaluation"][0].parts
+
+
+def test_passes_within_a_step_are_a_part_of_it(session: StepMetrics) -> None:
+    """Epochs around batches: the time of the batches is not in the rest of an epoch."""
+    model = Slow()
+    for _ in steps(range(2), name="epoch"):
+        train(model, make_loader())
+        torch.save(model.state_dict(), io.BytesIO())
+    epoch = session.records()["epoch"][0]
+    assert epoch.divide()["steps"] > epoch.divide()["rest"]
+    assert epoch.parts["checkpoint"].count == 2
+
+
 def test_a_loop_that_the_code_divides_is_left_to_it(session: StepMetrics) -> None:
     """With `steps` and `part` in the code nothing counts twice."""
     model = Slow()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.node import slurm_job
-from mlflow_perf.node.slurm_job import explain_sigterm, find_slurm_cause, read_queue_sec
+from mlflow_perf.node.slurm_job import explain_sigterm, find_slurm_cause, read_queue_sec, tag_queue
 
 Program = Callable[[str, str], None]
 
@@ -38,6 +38,19 @@ def test_the_time_in_the_queue(program: Program) -> None:
     )
     assert read_queue_sec("7") == 150.0
     assert read_queue_sec("7; rm -rf /") is None
+
+
+def test_the_last_task_of_an_array_asks_for_itself(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its job has the number of the whole array, of which the controller shows all tasks."""
+    times = "SubmitTime=2026-11-22T01:00:00 StartTime=2026-11-22T01:00:"
+    program("scontrol", f"JobId=8 {times}00\nJobId=7 {times}42")
+    said = (tmp_path / "scontrol").read_text()
+    (tmp_path / "scontrol").write_text(f'{said}[ "$4" = 7_3 ] && echo JobId=7 {times}42\n')
+    for name, value in (("JOB_ID", "7"), ("ARRAY_JOB_ID", "7"), ("ARRAY_TASK_ID", "3")):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    assert tag_queue() == {"mlflow_perf.queue_sec": "42"}
 
 
 @pytest.mark.parametrize(("own", "queue_sec"), [(None, None), ("1", 150.0)])

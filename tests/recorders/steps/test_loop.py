@@ -129,7 +129,48 @@ def test_nested_loops_and_several_names(session: StepMetrics, clock: list[int]) 
     assert record(session, "batch").step.count == 12
     assert record(session, "batch").parts["forward"].count == 12
     assert record(session, "epoch").step.total_ms == pytest.approx(42.0)
-    assert set(record(session, "epoch").parts) == {"input", "compute", "evaluation"}
+    assert set(record(session, "epoch").parts) == {"input", "compute", "batch", "evaluation"}
+
+
+def test_a_loop_within_a_step_is_a_part_of_it(session: StepMetrics, clock: list[int]) -> None:
+    """Its time is not in the rest; within a part it has both names; in the loader it is input."""
+
+    def load() -> Iterator[int]:
+        for epoch in range(2):
+            for _ in steps(range(1), name="files"):
+                pass_ms(clock, 3.0)
+            yield epoch
+
+    for _ in steps(load(), name="epoch"):
+        for _ in steps(slow_items(clock, 4, 5.0)):
+            pass_ms(clock, 20.0)
+        with part("validate"):
+            for _ in steps(range(2), name="rows"):
+                pass_ms(clock, 4.0)
+        for _ in steps(range(1), name="epoch"):  # one name is one loop
+            pass_ms(clock, 1.0)
+    found = record(session, "epoch")
+    assert found.parts["steps"].total_ms == pytest.approx(2 * 4 * 25.0)
+    assert found.parts["validate.rows"].total_ms == pytest.approx(2 * 8.0)
+    assert found.parts["input"].total_ms == pytest.approx(2 * 3.0)
+    assert not {"files", "epoch", "step"} & found.parts.keys()
+
+
+def test_what_is_saved_after_a_loop_belongs_to_it(session: StepMetrics, clock: list[int]) -> None:
+    """It adds to the loop's time, and makes no step; a later session does not have it."""
+    done = loop.open_loop("step")
+    assert done is not None
+    done.begin()
+    pass_ms(clock, 60.0)
+    done.close()
+    done.add_late("checkpoint", 20_000_000)
+    found = record(session)
+    assert found.step.count == 1
+    assert found.step.total_ms == pytest.approx(80.0)
+    assert found.divide() == pytest.approx({"input": 0.0, "checkpoint": 20.0, "rest": 60.0})
+    current.deactivate()
+    done.add_late("checkpoint", 20_000_000)
+    assert record(session).step.total_ms == pytest.approx(80.0)
 
 
 def test_an_asynchronous_loop(session: StepMetrics, clock: list[int]) -> None:

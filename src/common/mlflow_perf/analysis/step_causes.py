@@ -67,6 +67,8 @@ class _Loop:
     parts_ms: Mapping[str, float]
     """Each part's mean time per step, `input` and `rest` included, `compute` and inner ones not,
     and without what the first step took for warming up."""
+    loops: frozenset[str]
+    """Names of parts that are loops, which have causes of their own."""
 
     def share(self, part: str) -> float:
         return self.parts_ms.get(part, 0.0) / self.step_ms
@@ -110,6 +112,11 @@ def find_step_causes(loops: Mapping[str, Mapping[int, LoopRecord]]) -> list[Step
     Args:
         loops: Loop → rank → its record. Loops of less than five steps have no cause.
     """
+    if not loops:
+        return []
+    from mlflow_perf.recorders.steps.stats import name_as_part  # as in `read_loops`
+
+    of_loops = frozenset(map(name_as_part, loops))
     causes = []
     for name, ranks in loops.items():
         counted = {rank: r for rank, r in ranks.items() if r.step.count >= LEAST_STEPS}
@@ -118,7 +125,7 @@ def find_step_causes(loops: Mapping[str, Mapping[int, LoopRecord]]) -> list[Step
             parts = dict.fromkeys(part for parts_ms in divided for part in parts_ms)
             means = {part: fmean(d.get(part, 0.0) for d in divided) for part in parts}
             step_ms = fmean(record.step.mean_ms for record in counted.values())
-            loop = _Loop(name, counted, step_ms, means)
+            loop = _Loop(name, counted, step_ms, means, of_loops)
             if loop.step_ms > 0:
                 for find in _FINDERS:
                     causes += list(find(loop))
@@ -241,7 +248,8 @@ def _find_named_parts(loop: _Loop) -> Iterator[StepCause]:
                 break
         else:
             least = 0.25 if part == "optimizer" else 0.5
-            if part == dominant and share >= least and part != "compute":
+            has_cause = part == "compute" or part in loop.loops
+            if part == dominant and share >= least and not has_cause:
                 do = "a profile of that part says where to begin"
                 yield StepCause("part", loop.name, None, part, share, took, do)
     rest = loop.share("rest")

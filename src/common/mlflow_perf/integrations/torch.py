@@ -9,6 +9,7 @@ of the calls: the work itself is waited for where the code asks for a result.
 from __future__ import annotations
 
 import weakref
+from contextvars import ContextVar
 from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,8 @@ _handles: list[Any] = []
 _passes: IdentityMap[Loop] = IdentityMap()
 # Loop → the end of its last backward pass or update, and the begin of the update that runs.
 _marks: weakref.WeakKeyDictionary[Loop, list[int]] = weakref.WeakKeyDictionary()
+_trained: ContextVar[Loop | None] = ContextVar("mlflow_perf_trained", default=None)
+"""The last pass of this thread that has ended and trained."""
 
 
 def follow(module: ModuleType) -> None:
@@ -34,7 +37,7 @@ def follow(module: ModuleType) -> None:
 
     _patches.replace(loaders._BaseDataLoaderIter, "__next__", _time_fetch)  # noqa: SLF001
     _patches.replace(module.autograd, "backward", _time_backward)
-    _patches.replace(module, "save", aside("checkpoint"))
+    _patches.replace(module, "save", _time_save)
     if not _handles:
         _handles.append(optimizers.register_optimizer_step_pre_hook(_begin_update))
         _handles.append(optimizers.register_optimizer_step_post_hook(_end_update))
@@ -124,6 +127,23 @@ def _time_fetch(original: Any) -> Any:
     return fetch
 
 
+def _time_save(original: Any) -> Any:
+    timed = aside("checkpoint")(original)
+
+    def save(*args: Any, **kwargs: Any) -> Any:
+        loop = _trained.get() if innermost_loop() is None else None
+        if loop is None:
+            return timed(*args, **kwargs)
+        # After a pass, as at the end of an epoch: it belongs to the loop.
+        start_ns = perf_counter_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            loop.add_late("checkpoint", perf_counter_ns() - start_ns)
+
+    return save
+
+
 def _name_pass(loop: Loop) -> None:
     """Name a loop by what its first step did."""
     if not loop.is_divided and not {"backward", "optimizer"} & loop.parts.keys():
@@ -131,11 +151,13 @@ def _name_pass(loop: Loop) -> None:
 
 
 def _end_pass(loop: Loop) -> None:
-    """End a pass over a loader; an evaluation becomes a part of the enclosing step."""
+    """End a pass over a loader; within a step of another loop it is a part of that."""
     if loop.is_closed:
         return
     _name_pass(loop)
     leave(loop)
     outer = loop.outer
-    if loop.name == "evaluation" and outer is not None and not outer.is_closed:
-        outer.add("evaluation", loop.length_ns)
+    if loop.name != "evaluation":
+        _trained.set(loop)
+    elif outer is not None and not (outer.is_closed or outer.is_in_step):
+        outer.add("evaluation", loop.length_ns)  # between two steps: it belongs to the next one

@@ -44,7 +44,9 @@ def read_queue_sec(job_id: str) -> float | None:
 
 def tag_queue() -> dict[str, str]:
     """Return the tag with the seconds that the job of this process waited; none if unknown."""
-    job_id = os.environ.get("SLURM_JOB_ID", "")
+    array, task = (os.environ.get(f"SLURM_ARRAY_{name}", "") for name in ("JOB_ID", "TASK_ID"))
+    # The last task of an array has the array's own number, of which the controller shows all tasks.
+    job_id = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
     queue_sec = read_queue_sec(job_id) if job_id else None
     return {} if queue_sec is None else {"mlflow_perf.queue_sec": f"{queue_sec:.0f}"}
 

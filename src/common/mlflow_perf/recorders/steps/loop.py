@@ -21,7 +21,7 @@ from mlflow_perf.recorders.operations.timer import OperationTimer
 from mlflow_perf.recorders.steps.course import CourseRow
 from mlflow_perf.recorders.steps.interruptions import Watch
 from mlflow_perf.recorders.steps.metrics import StepMetrics
-from mlflow_perf.recorders.steps.stats import LoopRecord, StepTimes
+from mlflow_perf.recorders.steps.stats import LoopRecord, StepTimes, name_as_part
 
 INPUT, COMPUTE = "input", "compute"
 _RESERVED = {INPUT, COMPUTE, "step", "rest"}
@@ -196,6 +196,24 @@ class Loop:
         if not self.is_in_step:
             self._beside_ns += time_ns  # it was no wait for the item
 
+    def add_inner(self, loop: Loop) -> None:
+        """Add a loop that ran within the present step, as a part with its name."""
+        if self.is_in_step and loop.name != self.name:
+            name = name_as_part(loop.name)
+            self.add(name if self.inside is None else f"{self.inside.name}.{name}", loop.length_ns)
+
+    def add_late(self, name: str, time_ns: int) -> None:
+        """Add a part to a loop that is closed, such as what is saved after it in this session."""
+        if self._recorder is not current.process.steps:
+            return
+        late = LoopRecord()
+        late.step.total_ms = time_ns / 1e6
+        late.parts[COMPUTE] = StepTimes()
+        late.parts[COMPUTE].total_ms = time_ns / 1e6
+        late.parts[name] = StepTimes()
+        late.parts[name].add_all([time_ns])
+        self._recorder.add(self.name, late)
+
     def close(self) -> None:
         """End the loop. A step that was cut off counts with the time that it took."""
         if self.is_closed:
@@ -306,6 +324,8 @@ def enter(loop: Loop) -> None:
 def leave(loop: Loop) -> None:
     """Close a loop, and make the one around it the innermost one."""
     loop.close()
+    if loop.outer is not None and not loop.outer.is_closed:
+        loop.outer.add_inner(loop)
     # Not with a token: the end of an asynchronous loop may come in another task's context.
     if _innermost.get() is loop:
         _innermost.set(loop.outer)

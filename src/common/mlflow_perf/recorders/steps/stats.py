@@ -192,6 +192,11 @@ class LoopRecord:
             raise DocumentError(f"The steps of a loop cannot be read: {error!r}.") from error
 
 
+def name_as_part(loop: str) -> str:
+    """Return the name that a loop has as a part of the steps of the loop around it."""
+    return "steps" if loop == "step" else loop  # "step" is the whole
+
+
 def sum_ranks(ranks: Mapping[int, LoopRecord]) -> LoopRecord:
     """Return the steps of all ranks as those of one, without a course."""
     whole = LoopRecord()
