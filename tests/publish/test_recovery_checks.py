@@ -18,7 +18,9 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish.group_journal import NOTES, open_group_journal
 from mlflow_perf.publish.recovery import recover, recover_each
 from mlflow_perf.publish.recovery_checks import (
+    UNKNOWN_CAUSE,
     check_credentials,
+    find_cause,
     find_destination,
     is_refusal,
     shorten,
@@ -52,6 +54,18 @@ def test_a_forged_journal_gets_no_credentials(
     assert [d.run.tracking_uri for d in sent] == ["https://mlflow.here/base"]
     monkeypatch.delenv("MLFLOW_TRACKING_TOKEN")
     assert [one.outcome for one in recover_each(tmp_path)] == ["sent", "sent"]
+
+
+def test_a_step_that_its_runner_killed_has_the_runners_reason(tmp_path: Path) -> None:
+    """It ignored SIGTERM, so that it could not tell; no journal makes another file be read."""
+    note, other = tmp_path / "stopped-1", tmp_path / "secret"
+    assert find_cause(HEAD | {"stop_note": str(note)}) == UNKNOWN_CAUSE
+    for file in (note, other):
+        file.write_text("took longer than its limit of 2 s", "utf-8")
+    assert find_cause(HEAD | {"stop_note": str(note)}) == "took longer than its limit of 2 s"
+    os.mkfifo(fifo := tmp_path / "stopped-2")
+    for odd in (str(other), str(fifo), str(tmp_path / "stopped-3"), "", 3, None):
+        assert find_cause(HEAD | {"stop_note": odd}) == UNKNOWN_CAUSE
 
 
 def test_a_server_that_fails_is_described_once(

@@ -16,6 +16,9 @@ from pathlib import Path
 STOP_NOTE_VARIABLE = "MLFLOW_PERF_STOP_NOTE"
 """Environment variable of a pipeline's step: the file in which its runner says why it ends it."""
 
+STOP_NOTE = re.compile(r".*/stopped-\d+", re.DOTALL)
+"""Names of such files: a journal, which names one as well, may come from elsewhere."""
+
 _ROOT = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _COUNTERS = ("memory.events", "memory.oom_control")
@@ -57,10 +60,21 @@ def name_signal(number: int) -> str:
         return f"signal {number}"
 
 
-def read_stop_note() -> str:
-    """Return why a pipeline's runner ends the processes of this step; empty if it does not."""
-    note = os.environ.get(STOP_NOTE_VARIABLE, "")
-    return (_read(note) or "").strip() if note else ""
+def find_stop_note() -> str:
+    """Return the file in which a pipeline's runner notes why it ends this step; empty if none."""
+    return os.environ.get(STOP_NOTE_VARIABLE, "")
+
+
+def read_stop_note(note: str | None = None) -> str:
+    """Return why a pipeline's runner ends the processes of a step; empty if it does not.
+
+    Args:
+        note: What a journal says of the file; default: that of this process.
+    """
+    name = find_stop_note() if note is None else note
+    if not (STOP_NOTE.fullmatch(name) and Path(name).is_file()):
+        return ""
+    return (_read(name) or "")[:300].strip()
 
 
 def read_oom_counts(

@@ -26,7 +26,7 @@ from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Lock, Thread
-from mlflow_perf.node.exit_cause import boot_id
+from mlflow_perf.node.exit_cause import boot_id, find_stop_note
 from mlflow_perf.publish.journal_file import lock
 from mlflow_perf.tracking.delivery import Delivery
 
@@ -110,6 +110,7 @@ class Journal:
             "format": FORMAT,
             "pid": self._pid,
             "boot_id": boot_id(),
+            "stop_note": find_stop_note(),
             "delivery": delivery.header(),
             "node": delivery.document.node,
             "component": delivery.document.component,

@@ -17,7 +17,7 @@ from mlflow_perf.core.uris import find_local_database, is_local, is_refused, red
 from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
-from mlflow_perf.node.exit_cause import boot_id, count_new_oom_kills
+from mlflow_perf.node.exit_cause import boot_id, count_new_oom_kills, read_stop_note
 from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
@@ -110,7 +110,9 @@ def is_of_this_host(head: Mapping[str, Any]) -> bool:
 
 
 def find_cause(head: Mapping[str, Any]) -> str:
-    """Return why the job of a journal ended, as far as this machine and its scheduler know."""
+    """Return why the job of a journal ended, as far as runner, machine and scheduler know."""
+    if note := read_stop_note(str(head.get("stop_note", ""))):
+        return note
     node = head.get("node")
     by_slurm = find_slurm_cause(node) if isinstance(node, dict) else None
     if by_slurm is not None or not is_of_this_host(head):
