@@ -6,6 +6,10 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
+import pytest
+
+from mlflow_perf.pipelines import processes
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks
 
@@ -50,3 +54,23 @@ def test_limits_stop_the_processes(tmp_path: Path) -> None:
     stopped = _run(tmp_path, f"touch {tmp_path}/stop; exec sleep 60")
     assert (stopped.timed_out, stopped.stopped) == (False, True)
     assert stopped.describe(Limits(None, tmp_path)) == "stopped"
+
+
+@pytest.mark.parametrize("start", ["", "setsid"])
+def test_what_a_stopped_process_started_is_stopped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """It may ignore SIGTERM while its parent does not, and have a session of its own."""
+    monkeypatch.setattr(processes, "_GRACE_SEC", 1.0)
+    for name, first in {"stubborn": "trap '' TERM", "usual": ":"}.items():
+        (tmp_path / name).write_text(f"{first}\necho $$ >{tmp_path}/{name}.pid\nexec sleep 60\n")
+    started = " && ".join(f"[ -s {name}.pid ]" for name in ("stubborn", "usual"))
+    ended = _run(
+        tmp_path,
+        f"{start} bash stubborn & {start} bash usual & "
+        f"until {started}; do sleep 0.05; done; touch stop; exec sleep 60",
+    )
+    assert ended.stopped
+    for name in ("stubborn", "usual"):
+        pid = int((tmp_path / f"{name}.pid").read_text())
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

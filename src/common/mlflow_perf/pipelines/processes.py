@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from mlflow_perf.pipelines.launch import Rank
 
 _POLL_SEC = 0.02
@@ -136,17 +138,53 @@ class _Group:
         return next((c for c in self.children if c.poll() and c.code != 0), None)
 
     def stop(self) -> None:
-        """End all process groups: first by SIGTERM, after a grace period by SIGKILL."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for child in self.running():
-                with suppress(ProcessLookupError):
-                    os.killpg(child.process.pid, number)
+        """End all that still run, and what they started: by SIGTERM, after a grace by SIGKILL."""
+        groups = [child.process.pid for child in self.running()]
+        below = [one for group in groups for one in _list_descendants(group)]
+        end = time.monotonic() + _GRACE_SEC
+        _send(groups, [], signal.SIGTERM)
+        while self.running() and time.monotonic() < end:
+            time.sleep(_POLL_SEC)
+        # A launcher ends its own; what it left, in a session of its own perhaps, comes after it.
+        _send([], [one for one in below if not _is_in(one, groups)], signal.SIGTERM)
+        while any(map(_is_alive, below)) and time.monotonic() < end:
+            time.sleep(_POLL_SEC)
+        left = [one for one in below if _is_alive(one)]
+        if left or self.running():
+            _send(groups, left, signal.SIGKILL)
             end = time.monotonic() + _GRACE_SEC
             while self.running() and time.monotonic() < end:
                 time.sleep(_POLL_SEC)
         if self.guard is not None:
             self.guard.kill()
             self.guard.communicate()
+
+
+def _list_descendants(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _is_in(process: psutil.Process, groups: Sequence[int]) -> bool:
+    with suppress(OSError):
+        return os.getpgid(process.pid) in groups
+    return False
+
+
+def _send(groups: Sequence[int], processes: Sequence[psutil.Process], number: int) -> None:
+    for group in groups:
+        with suppress(ProcessLookupError):
+            os.killpg(group, number)
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(number)
 
 
 def run_ranks(
