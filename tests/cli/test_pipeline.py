@@ -66,15 +66,12 @@ ROWS = [
 ]
 
 
-def test_short_steps_have_their_cpu_time_in_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_short_steps_have_their_cpu_time_in_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """0.00002 CPU hours say nothing to people; the unit is in the head of the column."""
     rows = [Row("make", "FINISHED", 1.25, 1, 0.75, 0.001, 0.00002, 100.4, 1.0, 2.0, reported=True)]
-    monkeypatch.setattr("mlflow_perf.pipelines.step_table.build_rows", lambda *_: rows)
     graph, result = Graph("g", "A title", "e", {}), Result("r", "1", "FINISHED", duration_sec=3.0)
     tracking = SimpleNamespace(place=Place("http://host"))
-    _show(graph, result, tracking, as_json=False)  # type: ignore[arg-type] # a double
+    _show(graph, result, rows, tracking, as_json=False)  # type: ignore[arg-type] # a double
     lines = capsys.readouterr().out.splitlines()
     # Of one node each, and of one fate with the whole: two columns would say nothing new.
     assert lines[3].split("  ")[-7:] == [
@@ -83,14 +80,11 @@ def test_short_steps_have_their_cpu_time_in_seconds(
     assert lines[4].split()[:5] == ["make", "1.2", "0.8", "3.6", "0.1"]
 
 
-def test_the_table_has_a_line_per_step(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_has_a_line_per_step(capsys: pytest.CaptureFixture[str]) -> None:
     """Missing figures are dashes; figures that the runner measured are marked and explained."""
-    monkeypatch.setattr("mlflow_perf.pipelines.step_table.build_rows", lambda *_: ROWS)
     place = Place("http://host")
     graph, result = Graph("g", "A title", "e", {}), Result("r", "1", "FINISHED", duration_sec=3.0)
-    _show(graph, result, SimpleNamespace(place=place), as_json=False)  # type: ignore[arg-type] # a double
+    _show(graph, result, ROWS, SimpleNamespace(place=place), as_json=False)  # type: ignore[arg-type] # a double
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "A title: FINISHED in 3.0 s"
     assert lines[3].split()[:3] == ["step", "status", "sec"]
@@ -102,7 +96,7 @@ def test_the_table_has_a_line_per_step(
     assert lines[7].startswith("* measured by the runner")
     assert lines[8].startswith("run: http://host/")
     place = Place("sqlite:///runs.db")  # no server is known that shows it
-    _show(graph, result, SimpleNamespace(place=place), as_json=False)  # type: ignore[arg-type] # a double
+    _show(graph, result, ROWS, SimpleNamespace(place=place), as_json=False)  # type: ignore[arg-type] # a double
     assert capsys.readouterr().out.splitlines()[-1] == "run: mlflow-perf show r"
 
 

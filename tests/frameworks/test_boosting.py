@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,20 @@ def test_lightgbm(session: StepMetrics) -> None:
     model = lightgbm.LGBMClassifier(n_estimators=7, verbose=-1)
     model.fit(ROWS, TRUTH, eval_set=[(ROWS, TRUTH)])
     check(session, 12)
+
+
+def test_the_folds_of_a_cross_validation_share_their_time(session: StepMetrics) -> None:
+    """Their updates take turns: a step is its own update and evaluation, not those of others."""
+    lightgbm = pytest.importorskip("lightgbm")
+    parameters = {"verbose": -1, "objective": "binary", "num_threads": 1}
+    began = time.perf_counter()
+    lightgbm.cv(parameters, lightgbm.Dataset(ROWS, TRUTH), 20, nfold=5, stratified=False)
+    took_ms = 1e3 * (time.perf_counter() - began)
+    session.close_loops()
+    found = session.records()["boosting"][0]
+    assert found.step.count == 100
+    assert found.step.total_ms < took_ms
+    assert found.divide()["rest"] < 0.2 * found.step.mean_ms
 
 
 def test_xgboost(session: StepMetrics) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from mlflow_perf.pipelines import step as step_module
+from mlflow_perf.pipelines import store_calls
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
 from mlflow_perf.publish.workflow_writer import Place
+from mlflow_perf.tracking.run_handle import read_step_tags
 
 RUNS: list[tuple[str, Any]] = []
 
@@ -22,6 +24,10 @@ class RememberedRuns:
 
     fail = False
 
+    @staticmethod
+    def open_client(uri: str) -> None:
+        raise ConnectionError(uri)
+
     def __init__(self, place: Place) -> None:
         self.place = place
 
@@ -30,6 +36,9 @@ class RememberedRuns:
             raise ConnectionError("the server is away")
         RUNS.append(("start", {"name": name, **facts}))
         return "the-run"
+
+    def discard(self, run_id: str) -> None:
+        RUNS.append(("discard", run_id))
 
     def artifacts(self, _run_id: str, folder: Path, path: str) -> None:
         RUNS.append(("artifacts", (sorted(p.name for p in folder.iterdir()), path)))
@@ -51,6 +60,8 @@ class RememberedRuns:
 def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     RUNS.clear()
     monkeypatch.setattr(step_module, "Tracking", RememberedRuns)
+    monkeypatch.setattr(store_calls, "_away", set())
+    monkeypatch.setattr(store_calls, "open_client", RememberedRuns.open_client)
     # What measures a step is tried with real runs in test_e2e.py.
     monkeypatch.setattr(StepJob, "make_wrapper", lambda _job, _attempt: ())
 
@@ -107,6 +118,35 @@ def test_its_environment_leads_to_its_run(job: StepJob, monkeypatch: pytest.Monk
         "COLOUR=red", "MLFLOW_RUN_ID=the-run", "MLFLOW_TRACKING_URI=sqlite:///x.db",
         "OMPI_COMM_WORLD_RANK=",
     ]  # fmt: skip
+
+
+def test_without_a_run_its_reports_make_one_for_the_step(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have its tags, and are of the pipeline; with a run, there is nothing of that."""
+    names = "MLFLOW_RUN_ID MLFLOW_PERF_PARENT MLFLOW_PERF_STEP_TAGS"
+    asking = _change(job, command=f'for n in {names}; do echo "$n=${{!n}}"; done')
+    monkeypatch.setenv("MLFLOW_PERF_STEP_TAGS", "{}")
+    run_step(asking)
+    assert _log(job).split() == [
+        "MLFLOW_RUN_ID=the-run", "MLFLOW_PERF_PARENT=", "MLFLOW_PERF_STEP_TAGS=",
+    ]  # fmt: skip
+    monkeypatch.setattr(RememberedRuns, "fail", True)
+    assert not run_step(asking).is_logged
+    found = _log(job).splitlines()
+    assert found[:2] == ["MLFLOW_RUN_ID=", "MLFLOW_PERF_PARENT=parent"]
+    monkeypatch.setenv("MLFLOW_PERF_STEP_TAGS", found[2].partition("=")[2])
+    assert read_step_tags() == {"mlflow_perf.step": "fit"}
+    monkeypatch.setenv("MLFLOW_PERF_STEP_TAGS", "[3]")
+    assert read_step_tags() == {}
+
+
+def test_a_folder_that_cannot_be_written_is_the_steps_failure(job: StepJob) -> None:
+    """Its disk is full: the run that it has by then is ended, with the reason."""
+    job.folder.parent.joinpath("fit").write_text("no folder")
+    outcome = _failed(job)
+    assert outcome.message == f"{job.folder}: File exists"
+    assert RUNS[-1][1][0] == "FAILED"
 
 
 def test_a_step_that_fails_says_how(job: StepJob) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.pipelines import step_table
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.runner import Result
 from mlflow_perf.pipelines.step import Outcome
@@ -16,18 +17,16 @@ NODE = {"node_used_cpu_hours": 1.0, "node_unused_cpu_hours": 0.5, "total_disk_io
 GRAPH = Graph("g", "g", "e", {"train": Step("train", "c", "x", None, instances=2)})
 
 
-def _build_row(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *nodes: dict[str, float]) -> Row:
+def _build_row(outcome: Outcome, *nodes: dict[str, float]) -> Row:
     """Return the row of a step whose run has a document with these nodes."""
     documents = (NodeDocument(summary=node, started=100.0 + i) for i, node in enumerate(nodes))
     document = PerfDocument(dict(enumerate(documents)))
     child = PerfRun("train", run_id="child", document=document)
-    monkeypatch.setattr(step_table, "get_run", lambda _: PerfRun("parent"))
-    monkeypatch.setattr(step_table, "find_children", lambda *_, **__: [child])
-    (row,) = build_rows(GRAPH, Result("parent", "1", steps={"train": outcome}))
+    (row,) = build_rows(GRAPH, Result("parent", "1", steps={"train": outcome}), [child])
     return row
 
 
-def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_add_up_over_nodes() -> None:
     """Hours and traffic are summed over the nodes; memory is that of the node with the most.
 
     The second one began a second later and took 2 s: 3 s are measured, as `show` says.
@@ -37,44 +36,55 @@ def test_rows_add_up_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
         NODE | {"job_max_mem_mb": 10.0, "duration_sec": 2.5},
         NODE | {"job_max_mem_mb": 30.0, "duration_sec": 2.0},
     )
-    assert _build_row(monkeypatch, outcome, *nodes) == Row(
+    assert _build_row(outcome, *nodes) == Row(
         "train", "FINISHED", 3.0, 2, 3.0, 2.0, 1.0, 30.0, 16.0, None, reported=True, run_id="child"
     )
 
 
-def test_a_step_is_charged_its_own_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_charged_its_own_cpu_time() -> None:
     """Beside another step on the same CPUs, a step shows what its own processes used."""
     node = NODE | {"node_cpu_hours": 1.5, "job_cpu_hours": 0.4}
-    row = _build_row(monkeypatch, Outcome("train", "FINISHED", run_id="child"), node)
+    row = _build_row(Outcome("train", "FINISHED", run_id="child"), node)
     assert row.cpu_hours_used == 0.4
     assert row.cpu_hours_unused == pytest.approx(1.1)
 
 
-def test_a_step_that_does_not_report_has_the_runners_figures(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_that_does_not_report_has_the_runners_figures() -> None:
     """Without documents the CPU time and the memory are those of the step's processes."""
     outcome = Outcome("train", "FAILED", "broke", "other", 0.0, 3.0, cpu_sec=7200.0, max_rss_mb=5.0)
-    assert _build_row(monkeypatch, outcome) == Row(
+    assert _build_row(outcome) == Row(
         "train", "FAILED", 3.0, 2, 3.0, 2.0, None, 5.0, run_id="other", message="broke"
     )
 
 
-def test_a_skipped_step_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_step_has_no_figures() -> None:
     """A step that never ran used nothing, even if its run holds a document."""
     outcome = Outcome("train", "SKIPPED", "not run", "child")
-    row = _build_row(monkeypatch, outcome, NODE)
+    row = _build_row(outcome, NODE)
     assert row == Row("train", "SKIPPED", 0.0, 2, run_id="child", message="not run")
 
 
-def test_a_step_lasts_as_long_as_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_lasts_as_long_as_its_run() -> None:
     """The table, `show` and MLflow give one duration; a step without a run has the runner's."""
     child = PerfRun("train", run_id="child", started=10.0, ended=15.5)
-    monkeypatch.setattr(step_table, "get_run", lambda _: PerfRun("parent"))
-    monkeypatch.setattr(step_table, "find_children", lambda *_, **__: [child])
     graph = Graph("g", "g", "e", {n: Step(n, n, "x", None) for n in ("train", "lost")})
     result = Result("parent", "1")
     for name, run_id in (("train", "child"), ("lost", None)):
         result.steps[name] = Outcome(name, "FINISHED", run_id=run_id, duration_sec=5.0)
-    rows = step_table.build_rows(graph, result)
+    rows = build_rows(graph, result, [child])
     assert [row.duration_sec for row in rows] == [5.5, 5.0]
+
+
+def test_a_step_without_a_run_has_that_of_its_report() -> None:
+    """MLflow was away when it began, and back when its report came."""
+    child = PerfRun("fit", run_id="late", started=10.0, ended=15.5)
+    child = replace(child, tags={"mlflow_perf.step": "train"})
+    result = Result("parent", "1", steps={"train": Outcome("train", "FINISHED", duration_sec=5.0)})
+    (row,) = build_rows(GRAPH, result, [child])
+    assert row.duration_sec == 5.5
+
+
+def test_a_step_whose_figures_are_not_in_mlflow_has_none() -> None:
+    """What its processes used contains the measuring; the measured figures are in its journal."""
+    outcome = Outcome("train", "FINISHED", duration_sec=3.0, cpu_sec=7200.0, is_logged=False)
+    assert _build_row(outcome) == Row("train", "FINISHED", 3.0, 2)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mlflow_perf.pipelines.runner import Result
     from mlflow_perf.pipelines.step import Outcome
     from mlflow_perf.pipelines.step_sizes import StepSize
+    from mlflow_perf.pipelines.step_table import Row
     from mlflow_perf.publish.workflow_writer import Tracking
 
 _HEADER = (
@@ -197,7 +198,8 @@ def _run_graph(
     from mlflow_perf.pipelines.interrupts import making_store, stopping_by_signal
     from mlflow_perf.pipelines.output_folder import mark_output
     from mlflow_perf.pipelines.runner import Runner
-    from mlflow_perf.publish.workflow_report import log_workflow
+    from mlflow_perf.pipelines.step_table import log_rows
+    from mlflow_perf.publish.pipeline_journal import STOP
     from mlflow_perf.publish.workflow_writer import Tracking, find_place
 
     config = load_config(on)
@@ -222,14 +224,8 @@ def _run_graph(
     )
     with stopping_by_signal():
         result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor, sizes=sizes))
-    try:
-        workflow, _ = log_workflow(result.run_id, tracking)
-        if workflow is not None:
-            result.duration_sec = workflow.duration_sec
-    # The edge to MLflow: the table and the outcome are shown even if the report cannot be logged.
-    except Exception:  # noqa: BLE001 - see above
-        _log.warning("The workflow's report could not be logged.", exc_info=True)
-    _show(graph, result, tracking, as_json=as_json)
+    rows = log_rows(graph, result, tracking, work / STOP)
+    _show(graph, result, rows, tracking, as_json=as_json)
     if monitor:
         _import_spans(work / "parsl", base / "spans.sqlite3")
     result.raise_for_status()
@@ -248,11 +244,10 @@ def _import_spans(parsl: Path, db: Path) -> None:
     click.echo(f"spans: {sum(f.spans for f in found)} in {os.path.relpath(db)}", err=True)
 
 
-def _show(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) -> None:
+def _show(
+    graph: Graph, result: Result, rows: list[Row], tracking: Tracking, *, as_json: bool
+) -> None:
     """Print the figures of each step, the pipeline's outputs, and how to see the run."""
-    from mlflow_perf.pipelines.step_table import build_rows
-
-    rows = build_rows(graph, result)
     if as_json:
         _tables.echo_json(
             {
@@ -289,7 +284,7 @@ def _show(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) ->
         del columns["nodes"]
     lines = list(zip(*columns.values(), strict=True))
     _tables.table(list(columns), lines, right=len(columns) - 1 - ("status" in columns))
-    if any(not r.reported and r.status == "FINISHED" for r in rows):
+    if any(not row.reported and row.cpu_hours_used is not None for row in rows):
         click.echo("* measured by the runner: the step does not report itself")
     for name, path in result.outputs.items():
         click.echo(f"output {name}: {path}")

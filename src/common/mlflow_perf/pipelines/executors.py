@@ -115,6 +115,7 @@ class Pool:
 
         # Parsl logs warnings about its own clean-up; its log file in the folder keeps them.
         logging.getLogger("parsl").setLevel(logging.ERROR)
+        logging.raiseExceptions = False  # no traceback for each line that does not fit on a disk
         # Parsl starts its own programs by name.
         programs = str(Path(sys.executable).parent)
         path = os.environ.get("PATH", os.defpath)

@@ -140,13 +140,21 @@ class _Group:
     def stop(self) -> None:
         """End all that still run, and what they started: by SIGTERM, after a grace by SIGKILL."""
         groups = [child.process.pid for child in self.running()]
-        below = [one for group in groups for one in _list_descendants(group)]
+        below: list[psutil.Process] = []
+        for group in groups:
+            with suppress(psutil.Error):
+                below += psutil.Process(group).children(recursive=True)
+        outside = []
+        for one in below:
+            with suppress(ProcessLookupError):
+                if os.getpgid(one.pid) not in groups:
+                    outside.append(one)
         end = time.monotonic() + _GRACE_SEC
         _send(groups, [], signal.SIGTERM)
         while self.running() and time.monotonic() < end:
             time.sleep(_POLL_SEC)
         # A launcher ends its own; what it left, in a session of its own perhaps, comes after it.
-        _send([], [one for one in below if not _is_in(one, groups)], signal.SIGTERM)
+        _send([], outside, signal.SIGTERM)
         while any(map(_is_alive, below)) and time.monotonic() < end:
             time.sleep(_POLL_SEC)
         left = [one for one in below if _is_alive(one)]
@@ -160,21 +168,9 @@ class _Group:
             self.guard.communicate()
 
 
-def _list_descendants(pid: int) -> list[psutil.Process]:
-    with suppress(psutil.Error):
-        return psutil.Process(pid).children(recursive=True)
-    return []
-
-
 def _is_alive(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def _is_in(process: psutil.Process, groups: Sequence[int]) -> bool:
-    with suppress(OSError):
-        return os.getpgid(process.pid) in groups
     return False
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.errors import PipelineError, StepFailedError
@@ -22,6 +22,7 @@ from mlflow_perf.pipelines.output_folder import mark_output, mark_run
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.step_sizes import StepSize
+from mlflow_perf.pipelines.store_calls import StoreCalls, send_left
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.journal_file import find_state_folder
@@ -34,7 +35,6 @@ from mlflow_perf.tracking.recorded_runs import RECORDING_TAG, discard_repeated_r
 from mlflow_perf.tracking.reporting_notes import note_apart
 from mlflow_perf.tracking.run_handle import RunHandle
 
-_T = TypeVar("_T")
 _log = logging.getLogger("mlflow_perf.pipelines")
 _POLL_SEC = 0.1
 _STOP_SEC = 30.0
@@ -125,6 +125,7 @@ class Runner:
         self.graph = graph
         self.tracking = tracking
         self.work = require_plain_path(work.resolve(), where="The work folder")
+        self._store = StoreCalls(tracking.place.uri, self.work / STOP)
         self.retries = retries
         self.watch = watch
         self.pythons = dict(pythons or {})
@@ -174,17 +175,9 @@ class Runner:
             raise
         finally:
             result.duration_sec = time.monotonic() - began
-            run_id, figures = result.run_id, {"duration_sec": result.duration_sec}
-            self._log_safely(lambda: self.tracking.metrics(run_id, figures))
-
-            def end() -> bool:
-                self.tracking.end(run_id, result.status)
-                return True
-
-            is_ended = self._log_safely(end)
             delivery.document.status = result.status
             delivery.document.duration_sec = result.duration_sec
-            if is_ended and not list_unsent(self.work):
+            if self._end(result):
                 journal.remove()
             else:  # for `recover`
                 journal.keep(delivery, unsent="MLflow did not take all of its runs")
@@ -194,6 +187,21 @@ class Runner:
             if result.steps[ref.step].status == "FINISHED"
         }
         return result
+
+    def _end(self, result: Result) -> bool:
+        """End the parent run; return whether MLflow has all of the pipeline now."""
+        run_id, work, uri = result.run_id, self.work, self.tracking.place.uri
+        if any(not outcome.is_logged for outcome in result.steps.values()):
+            what = "What the steps left could not be sent"  # the store may be back
+            self._store.ask(lambda: send_left(uri, work), what, is_long=True)
+
+        def end() -> bool:
+            self.tracking.metrics(run_id, {"duration_sec": result.duration_sec})
+            self.tracking.end(run_id, result.status)
+            return True
+
+        is_ended = self._store.ask(end, "The run of the pipeline could not be ended")
+        return bool(is_ended) and not self._store.has_failed and not list_unsent(work)
 
     def _start(self, experiment: str) -> tuple[Delivery, Journal]:
         """Start the parent run, and return the journal by which `recover` would end it."""
@@ -299,24 +307,19 @@ class Runner:
                 self.tracking.end(run_id, "KILLED")
                 return run_id
 
-            return Outcome(name, "SKIPPED", message, self._log_safely(log_run))
+            missing = f"No MLflow run could be made for step {name!r}, which was not run"
+            return Outcome(name, "SKIPPED", message, self._store.ask(log_run, missing))
         if outcome.run_id is None and started.exists():
             # A lost worker may have left its run open.
             run_id = started.read_text(encoding="utf-8") or None
             outcome = replace(outcome, run_id=run_id)
             if run_id is not None:
                 tags = {"mlflow_perf.error": outcome.message}
-                self._log_safely(lambda: self.tracking.end(run_id, outcome.status, tags=tags))
+                self._store.ask(
+                    lambda: self.tracking.end(run_id, outcome.status, tags=tags),
+                    f"The MLflow run of step {name!r} could not be ended",
+                )
         return outcome
-
-    def _log_safely(self, write: Callable[[], _T]) -> _T | None:
-        """Write to MLflow; return None where that fails."""
-        try:
-            return write()
-        # The edge to MLflow: a record that fails changes nothing about how the steps ended.
-        except Exception:  # noqa: BLE001 - see above
-            _log.warning("MLflow did not accept the end of a step.", exc_info=True)
-            return None
 
     def _make_job(self, step: Step, result: Result) -> StepJob:
         """Return everything that a machine needs to run the step."""

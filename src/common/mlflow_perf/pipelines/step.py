@@ -5,6 +5,7 @@ Its records are pickled, because the executor sends them between machines.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -12,6 +13,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,12 +28,18 @@ from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
 from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.pipelines.step_sizes import StepSize
+from mlflow_perf.pipelines.store_calls import StoreCalls
 from mlflow_perf.publish.pipeline_journal import ENDED, STARTED
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.workflow_writer import Place, Tracking
-from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, PARENT_VARIABLE
+from mlflow_perf.tracking.run_handle import (
+    PARENT_STORE_VARIABLE,
+    PARENT_VARIABLE,
+    STEP_TAGS_VARIABLE,
+)
 
 _KEPT = ("outputs", "logs")
+_OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, STEP_TAGS_VARIABLE)
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
@@ -83,10 +91,12 @@ class StepJob:
             "MLFLOW_PERF_DIR": str(self.attempt_folder("journals", attempt)),
             **self.step.environment,
         }
-        for name in ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE):
+        for name in _OF_RUN:
             environ.pop(name, None)
         if run_id:
             environ["MLFLOW_RUN_ID"] = run_id
+        else:  # its reports make a run of their own, of this pipeline all the same
+            environ |= {PARENT_VARIABLE: self.parent, STEP_TAGS_VARIABLE: json.dumps(self.tags)}
         return environ
 
     def list_inner_variables(self) -> list[str]:
@@ -125,6 +135,7 @@ class Outcome:
         log: Folder of its logs.
         tags: More facts about the attempts: their sizes.
         reported: Whether the step reported itself; else the runner measured it.
+        is_logged: Whether MLflow took all that was asked of it.
     """
 
     name: str
@@ -139,6 +150,7 @@ class Outcome:
     log: Path | None = None
     tags: dict[str, str] = field(default_factory=dict)
     reported: bool = False
+    is_logged: bool = True
 
 
 class StepEndedError(Exception):
@@ -170,36 +182,39 @@ def run_step(
         if job.stop.exists():
             # The pipeline was stopped while the step waited for a worker; the runner records that.
             raise StepEndedError(Outcome(name, "SKIPPED"))
-        tracking = Tracking(job.place)
-        job.folder.mkdir(parents=True, exist_ok=True)
-        run_id = None
-        try:
-            run_id = tracking.start(
-                job.experiment_id, name, parent=job.parent, tags=job.tags, params=job.params
-            )
-        # The edge to MLflow: whatever it raises, the step runs and reports to a run of its own.
-        except Exception:  # noqa: BLE001 - see above
-            _log.warning("No MLflow run could be started for step %r.", name, exc_info=True)
-        # The runner, possibly on another machine, reads from this file that the step has begun.
-        (job.folder / STARTED).write_text(run_id or "", encoding="utf-8")
+        tracking, store = Tracking(job.place), StoreCalls(job.place.uri, job.stop)
+        # Without it, the step runs and reports to a run of its own.
+        start = partial(tracking.start, job.experiment_id, name, parent=job.parent)
+        run_id = store.ask(
+            partial(start, tags=job.tags, params=job.params),
+            f"No MLflow run could be started for step {name!r}",
+            undo=tracking.discard,
+        )
         started, began = time.time(), time.monotonic()
         outcome = Outcome(name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
         try:
-            outcome = _run_attempts(job, outcome, sized, tracking)
+            job.folder.mkdir(parents=True, exist_ok=True)
+            # The runner, perhaps on another machine, reads from this file that the step has begun.
+            (job.folder / STARTED).write_text(run_id or "", encoding="utf-8")
+            outcome = _run_attempts(job, outcome, sized, tracking, store)
         except PipelineError as error:
             outcome = replace(outcome, message=str(error))
+        except OSError as error:  # such as a full disk
+            where = error.filename or job.folder
+            outcome = replace(outcome, message=f"{where}: {error.strerror}")
         with suppress(OSError):  # only `recover` reads it, and a step survives a full disk
             (job.folder / ENDED).write_text(outcome.status, encoding="utf-8")
         outcome = replace(outcome, duration_sec=time.monotonic() - began)
-        outcome = replace(outcome, reported=_settle_report(job, outcome, tracking))
-        _end_run(tracking, outcome)
+        outcome = replace(outcome, reported=_settle_report(job, outcome, tracking, store))
+        _end_run(tracking, outcome, store)
+        outcome = replace(outcome, is_logged=not store.has_failed)
         if outcome.status != "FINISHED":
             raise StepEndedError(outcome)
         return outcome
 
 
 def _run_attempts(
-    job: StepJob, outcome: Outcome, sized: SizedAttempts, tracking: Tracking
+    job: StepJob, outcome: Outcome, sized: SizedAttempts, tracking: Tracking, store: StoreCalls
 ) -> Outcome:
     """Repeat the step until it finishes, is stopped, or has no retries left.
 
@@ -213,7 +228,7 @@ def _run_attempts(
     for attempt in count(1):
         if attempt > 1:
             # The run keeps the report of each attempt; its figures are those of the last one.
-            _settle_report(job, outcome, tracking, is_last=False)
+            _settle_report(job, outcome, tracking, store, is_last=False)
         # The half-written outputs of a failed attempt must not be taken for results.
         shutil.rmtree(job.folder / "outputs", ignore_errors=True)
         if attempt > 1:
@@ -257,7 +272,7 @@ def _run_attempts(
 
 
 def _settle_report(
-    job: StepJob, outcome: Outcome, tracking: Tracking, *, is_last: bool = True
+    job: StepJob, outcome: Outcome, tracking: Tracking, store: StoreCalls, *, is_last: bool = True
 ) -> bool:
     """Send what is left of the latest attempt's report; return whether the step reported itself.
 
@@ -267,16 +282,18 @@ def _settle_report(
         job: The step.
         outcome: How its latest attempt ended.
         tracking: Where its run is.
+        store: Asks MLflow.
         is_last: Whether no other attempt follows.
     """
     journals = job.attempt_folder("journals", outcome.attempts)
     measured = job.attempt_folder("measured", outcome.attempts)
-    # The launcher has ended, and so have the ranks that it started on other hosts.
-    for left in recover(journals, of_any_host=True):
-        _log.info("Step %s, node %d was logged late: %s", job.step.name, left.node, left.cause)
-    if outcome.run_id is None:
-        return False
-    try:
+
+    def settle() -> bool:
+        # The launcher has ended, and so have the ranks that it started on other hosts.
+        for left in recover(journals, of_any_host=True):
+            _log.info("Step %s, node %d was logged late: %s", job.step.name, left.node, left.cause)
+        if outcome.run_id is None:
+            return False
         # A report that could not be sent is still in its journal.
         reported = any(journals.glob("*.journal")) or tracking.has_report(outcome.run_id)
         if reported:
@@ -289,30 +306,33 @@ def _settle_report(
         if not is_last:
             tracking.forget_report(outcome.run_id)
         return reported
-    # The edge to MLflow: the step's outcome holds even if its figures are not recorded.
-    except Exception:  # noqa: BLE001 - see above
-        _log.warning("The figures of step %r could not be sent.", job.step.name, exc_info=True)
-    return False
+
+    what = f"The figures of step {job.step.name!r} could not be sent"
+    return bool(store.ask(settle, what, is_long=True))
 
 
-def _end_run(tracking: Tracking, outcome: Outcome) -> None:
+def _end_run(tracking: Tracking, outcome: Outcome, store: StoreCalls) -> None:
     """End the step's MLflow run with its logs, attempts and error."""
-    if outcome.run_id is None:
+    if (run_id := outcome.run_id) is None:
         return
     tags = {"mlflow_perf.attempts": str(outcome.attempts), **outcome.tags}
     if outcome.message:
         # It ends with the last line of the step's own log.
         tags["mlflow_perf.error"] = redact_address(outcome.message)[:5000]
-    try:
-        if outcome.log is not None and outcome.log.is_dir():
-            tracking.artifacts(outcome.run_id, outcome.log, "logs")
-            for name in _KEPT:
-                kept = outcome.log.parent / "code" / name
-                if kept.is_dir() and any(kept.iterdir()):
-                    tracking.artifacts(outcome.run_id, kept, name)
+
+    def upload() -> None:
+        if outcome.log is None or not outcome.log.is_dir():
+            return
+        tracking.artifacts(run_id, outcome.log, "logs")
+        for name in _KEPT:
+            kept = outcome.log.parent / "code" / name
+            if kept.is_dir() and any(kept.iterdir()):
+                tracking.artifacts(run_id, kept, name)
+
+    def end() -> None:
         if outcome.status == "FINISHED" and outcome.attempts > 1:
-            tracking.untag(outcome.run_id, "mlflow_perf.cause")  # why an earlier attempt ended
-        tracking.end(outcome.run_id, outcome.status, tags=tags)
-    # The edge to MLflow, as above: the step's outcome holds even if MLflow does not record it.
-    except Exception:  # noqa: BLE001 - see above
-        _log.warning("The MLflow run of step %r could not be ended.", outcome.name, exc_info=True)
+            tracking.untag(run_id, "mlflow_perf.cause")  # why an earlier attempt ended
+        tracking.end(run_id, outcome.status, tags=tags)
+
+    store.ask(upload, f"The logs of step {outcome.name!r} could not be sent", is_long=True)
+    store.ask(end, f"The MLflow run of step {outcome.name!r} could not be ended")

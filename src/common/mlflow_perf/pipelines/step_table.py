@@ -7,13 +7,18 @@ that the runner measured.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from mlflow_perf.analysis.workflow import build_step
 from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.runner import Result
+from mlflow_perf.pipelines.store_calls import StoreCalls
+from mlflow_perf.publish.workflow_report import log_workflow
+from mlflow_perf.publish.workflow_writer import Tracking
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_children, get_run
 
 
@@ -57,9 +62,39 @@ class Row:
         return asdict(self)
 
 
-def build_rows(graph: Graph, result: Result) -> list[Row]:
-    """Return the row of each step, in the order of the graph."""
-    runs = {run.run_id: run for run in find_children(get_run(result.run_id), documents=True)}
+def log_rows(graph: Graph, result: Result, tracking: Tracking, stop: Path) -> list[Row]:
+    """Log the report of the whole workflow, and return the row of each step.
+
+    There are rows, with what the runner knows, even if MLflow does not answer.
+
+    Args:
+        graph: The pipeline.
+        result: How it ended; gets the duration that the report has.
+        tracking: Where its runs are.
+        stop: The file that tells that the pipeline is stopped.
+    """
+    store = StoreCalls(tracking.place.uri, stop)
+
+    def log() -> list[PerfRun]:
+        workflow, _ = log_workflow(result.run_id, tracking)
+        if workflow is not None:
+            result.duration_sec = workflow.duration_sec
+        return find_children(get_run(result.run_id), documents=True)
+
+    found = store.ask(log, "The workflow's report could not be logged", is_long=True)
+    return build_rows(graph, result, found or [])
+
+
+def build_rows(graph: Graph, result: Result, found: Iterable[PerfRun]) -> list[Row]:
+    """Return the row of each step, in the order of the graph.
+
+    Args:
+        graph: The pipeline.
+        result: How it ended.
+        found: The runs of its steps; none where MLflow does not answer.
+    """
+    runs = {run.run_id: run for run in found}
+    of_steps = {run.step: run for run in runs.values()}
     rows = []
     for name, outcome in result.steps.items():
         row = Row(
@@ -70,7 +105,8 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
             run_id=outcome.run_id,
             message=outcome.message,
         )
-        run = runs.get(outcome.run_id)
+        # Where MLflow made no run in time, the step's report has made one.
+        run = runs.get(outcome.run_id) if outcome.run_id else of_steps.get(name)
         nodes = list(run.nodes.values()) if run is not None else []
         if run is not None and run.duration_sec and outcome.status != "SKIPPED":
             row = replace(row, duration_sec=run.duration_sec)  # as in MLflow and `show`
@@ -91,7 +127,7 @@ def build_rows(graph: Graph, result: Result) -> list[Row]:
                 io_write_mb=_sum(nodes, "job_io_write_mb", "total_disk_io_write_mb"),
                 reported=outcome.reported,
             )
-        elif outcome.status != "SKIPPED":
+        elif outcome.status != "SKIPPED" and outcome.is_logged:
             hours = outcome.cpu_sec / 3600
             row = replace(
                 row,

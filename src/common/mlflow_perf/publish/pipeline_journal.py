@@ -113,12 +113,13 @@ def end_steps(client: MlflowClient, work: Path) -> None:
         written.append((step / STARTED).stat().st_mtime)
         with contextlib.suppress(OSError):
             written.append((step / ENDED).stat().st_mtime)
-        status = "KILLED"
+        said = ""
         with contextlib.suppress(OSError):
             said = (step / ENDED).read_text(encoding="utf-8")
-            status = said if said in ("FINISHED", "FAILED") else status
+        status = said if said in ("FINISHED", "FAILED") else "KILLED"
         if status == "KILLED":
-            client.set_tag(run_id, "mlflow_perf.error", "the runner of its pipeline was killed")
+            why = "stopped" if said == "KILLED" else "the runner of its pipeline was killed"
+            client.set_tag(run_id, "mlflow_perf.error", why)
         run = client.get_run(run_id)
         lasted = run.data.metrics.get("duration_sec", 0.0)
         ended = max([run.info.start_time / 1000 + lasted, *written])

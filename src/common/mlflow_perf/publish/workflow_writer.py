@@ -194,6 +194,10 @@ class Tracking:
             self._client.set_tag(run_id, key, value)
         end_run(self._client, run_id, status, ended=ended or time.time())
 
+    def discard(self, run_id: str) -> None:
+        """Delete a run that came too late for what it was made for."""
+        self._client.delete_run(run_id)
+
     def has_report(self, run_id: str) -> bool:
         """Return whether the run has a performance report."""
         return f"{TAG}version" in self._client.get_run(run_id).data.tags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import threading
@@ -19,7 +20,10 @@ from mlflow_perf.tracking.page_probe import PAGE_PATH
 if TYPE_CHECKING:
     from mlflow_perf.tracking.run_events import StartedRun
 
-__all__ = ["JOB_TAG", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "Claim", "RunHandle"]
+__all__ = [
+    "JOB_TAG", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "STEP_TAGS_VARIABLE", "Claim",
+    "RunHandle", "read_step_tags",
+]  # fmt: skip
 
 PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
 """Environment variable with the id of the run of which each report's own run is a child."""
@@ -27,10 +31,22 @@ PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
 PARENT_STORE_VARIABLE = "MLFLOW_PERF_PARENT_STORE"
 """Environment variable with the store of that run; without it, a store is asked for the run."""
 
+STEP_TAGS_VARIABLE = "MLFLOW_PERF_STEP_TAGS"
+"""Environment variable with the tags of a pipeline's step, as JSON, where MLflow made no run."""
+
 JOB_TAG = "mlflow_perf.job_key"
 """Tag of a run that the nodes of a job share, with the key of their launch."""
 
 _MAKING_SEC = 60.0
+
+
+def read_step_tags() -> dict[str, str]:
+    """Return the tags of the step of a pipeline that this process is, if its report makes a run."""
+    try:
+        found = json.loads(os.environ.get(STEP_TAGS_VARIABLE, "{}"))
+        return {str(name): str(value) for name, value in dict(found).items()}
+    except (TypeError, ValueError):
+        return {}
 
 
 @dataclass

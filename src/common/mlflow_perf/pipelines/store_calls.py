@@ -1,0 +1,147 @@
+"""Calls of MLflow while a pipeline runs: however the store fails, its steps go on, and it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.settings import read_setting
+from mlflow_perf.core.uris import first_line, is_refused, reason_of, redact_password
+from mlflow_perf.publish.pipeline_journal import end_steps, list_unsent
+from mlflow_perf.publish.recovery import recover
+from mlflow_perf.publish.recovery_checks import shorten
+from mlflow_perf.tracking.client import open_client
+from mlflow_perf.tracking.mlflow_call import MlflowCall
+
+T = TypeVar("T")
+
+_LOOK_SEC = 0.1
+_KNOCK_SEC = 2.0
+_STOPPED_SEC = 10.0
+_KNOCK_EVERY_SEC = 5.0
+_REFUSED = "nothing listens there"
+_log = get_logger(__name__)
+_away: set[str] = set()
+"""Stores that did not answer this process the last time."""
+
+
+def send_left(uri: str, work: Path) -> None:
+    """Send what the steps of a pipeline left, and end their runs that are still open.
+
+    Args:
+        uri: The store.
+        work: The pipeline's work folder.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    for folder in dict.fromkeys(path.parent for path in list_unsent(work)):
+        for left in recover(folder, of_any_host=True):
+            _log.debug("%s was sent at last", left.journal)
+    end_steps(open_client(uri), work)
+
+
+class StoreCalls:
+    """Asks the store of a pipeline, from the runner or from a step, in bounded time.
+
+    A store that did not answer once is knocked at before it is asked again: a pipeline of many
+    steps waits for it once.
+
+    Args:
+        uri: The store.
+        stop: The file that tells that the pipeline is stopped; then nobody waits for long.
+
+    Attributes:
+        has_failed: Whether the store did not take something.
+    """
+
+    def __init__(self, uri: str, stop: Path) -> None:
+        self.has_failed = False
+        self._uri, self._stop = uri, stop
+
+    def ask(
+        self,
+        call: Callable[[], T],
+        what: str,
+        *,
+        undo: Callable[[T], object] | None = None,
+        is_long: bool = False,
+    ) -> T | None:
+        """Return what a call returns; None, with one warning, where it fails or takes too long.
+
+        Args:
+            call: The call; one that takes too long goes on in a daemon thread.
+            what: What is missing without it, as a sentence.
+            undo: Takes the result of a call that was done too late.
+            is_long: Whether it may take long, as what moves files: then its time counts from the
+                first request that fails.
+        """
+        is_late = threading.Event()
+
+        def make() -> T:
+            answer = call()
+            if is_late.is_set() and undo is not None:
+                undo(answer)
+            return answer
+
+        try:
+            if self._uri in _away:
+                if is_refused(self._uri):
+                    raise ConnectionRefusedError(_REFUSED)
+                knock = partial(open_client(self._uri).search_experiments, max_results=1)
+                MlflowCall(knock, name="knock").result(_KNOCK_SEC)
+            calling = MlflowCall(make, name="pipeline")
+            self._wait(calling, is_long=is_long)
+            answer = calling.result(_LOOK_SEC)
+        # The edge to MLflow: a record that fails changes nothing about how the steps end.
+        except Exception as error:  # noqa: BLE001 - see above
+            self._tell(what, error)
+            return None
+        else:
+            _away.discard(self._uri)
+            return answer
+        finally:
+            is_late.set()
+
+    def _wait(self, calling: MlflowCall[T], *, is_long: bool) -> None:
+        """Wait until a call is done.
+
+        Raises:
+            TimeoutError: When it takes too long, with what is wrong.
+        """
+        limit_sec = max(_KNOCK_SEC, read_setting("exit_timeout"))
+        knocked = time.monotonic()
+        until, fault = None if is_long else knocked + limit_sec, ""
+        while not calling.done_within(_LOOK_SEC):
+            now, fault = time.monotonic(), calling.find_fault() or fault
+            # Of the files of a folder, MLflow uploads several at a time, in threads of its own.
+            if is_long and not fault and now - knocked >= _KNOCK_EVERY_SEC:
+                fault, knocked = _REFUSED if is_refused(self._uri) else "", now
+            if until is None and fault:
+                until = now + limit_sec
+            if self._stop.exists():
+                until = min(until or now + _STOPPED_SEC, now + _STOPPED_SEC)
+            if until is not None and now >= until:
+                raise TimeoutError(fault or "no answer came in time")
+
+    def _tell(self, what: str, error: Exception) -> None:
+        self.has_failed = True
+        reason = reason_of(error)
+        why = shorten(reason)
+        # Of a broken connection, MLflow raises an exception of its own after its last try.
+        if not (isinstance(error, (TimeoutError, ConnectionError)) or why != reason):
+            _log.warning("%s: %s", what, first_line(error))
+        elif self._uri not in _away:
+            _away.add(self._uri)
+            _log.warning(
+                "MLflow at %s does not answer (%s). The steps go on; what is not sent by the end, "
+                "mlflow-perf recover sends.",
+                redact_password(self._uri),
+                why,
+            )
+        _log.debug("%s", what, exc_info=error)
