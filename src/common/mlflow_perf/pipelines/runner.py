@@ -181,6 +181,7 @@ class Runner:
                 journal.remove()
             else:  # for `recover`
                 journal.keep(delivery, unsent="MLflow did not take all of its runs")
+                _log.warning("Not all of this is in MLflow yet: mlflow-perf recover sends it.")
         result.outputs = {
             name: self._output_path(ref.step, ref.output)
             for name, ref in graph.outputs.items()

@@ -308,7 +308,10 @@ def _settle_report(
         return reported
 
     what = f"The figures of step {job.step.name!r} could not be sent"
-    return bool(store.ask(settle, what, is_long=True))
+    reported = bool(store.ask(settle, what, is_long=True))
+    if any([*journals.glob("*.journal"), *measured.glob("*.journal")]):
+        store.has_failed = True  # `recover` has said why
+    return reported
 
 
 def _end_run(tracking: Tracking, outcome: Outcome, store: StoreCalls) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import read_setting
-from mlflow_perf.core.uris import first_line, is_refused, reason_of, redact_password
+from mlflow_perf.core.uris import first_line, is_local, is_refused, reason_of, redact_password
 from mlflow_perf.publish.pipeline_journal import end_steps, list_unsent
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.recovery_checks import shorten
@@ -24,7 +23,7 @@ _LOOK_SEC = 0.1
 _KNOCK_SEC = 2.0
 _STOPPED_SEC = 10.0
 _KNOCK_EVERY_SEC = 5.0
-_REFUSED = "nothing listens there"
+_SILENT = "no answer came in time"
 _log = get_logger(__name__)
 _away: set[str] = set()
 """Stores that did not answer this process the last time."""
@@ -44,6 +43,37 @@ def send_left(uri: str, work: Path) -> None:
         for left in recover(folder, of_any_host=True):
             _log.debug("%s was sent at last", left.journal)
     end_steps(open_client(uri), work)
+
+
+def _knock(uri: str) -> MlflowCall[object]:
+    return MlflowCall(lambda: open_client(uri).search_experiments(max_results=1), name="knock")
+
+
+class _Knocker:
+    """Asks a server for next to nothing, now and then beside a call that may take long.
+
+    MLflow uploads the files of a folder in threads of its own, whose faults nobody sees, and waits
+    two minutes for a server that hangs.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri, self._fault = uri, ""
+        self._latest: MlflowCall[object] | None = None
+        self._knocked = time.monotonic()
+
+    def find_fault(self, now: float) -> str:
+        """Return what is wrong with the server; empty if nothing is, or if it is this machine.
+
+        Args:
+            now: The time, on the monotonic clock.
+        """
+        if now - self._knocked >= _KNOCK_EVERY_SEC and not is_local(self._uri):
+            self._knocked = now
+            if self._latest is None or self._latest.done_within(0):
+                self._latest, self._fault = _knock(self._uri), ""
+            else:
+                self._fault = self._latest.find_fault() or _SILENT
+        return self._fault
 
 
 class StoreCalls:
@@ -92,9 +122,8 @@ class StoreCalls:
         try:
             if self._uri in _away:
                 if is_refused(self._uri):
-                    raise ConnectionRefusedError(_REFUSED)
-                knock = partial(open_client(self._uri).search_experiments, max_results=1)
-                MlflowCall(knock, name="knock").result(_KNOCK_SEC)
+                    raise ConnectionRefusedError("nothing listens there")
+                _knock(self._uri).result(_KNOCK_SEC)
             calling = MlflowCall(make, name="pipeline")
             self._wait(calling, is_long=is_long)
             answer = calling.result(_LOOK_SEC)
@@ -115,19 +144,20 @@ class StoreCalls:
             TimeoutError: When it takes too long, with what is wrong.
         """
         limit_sec = max(_KNOCK_SEC, read_setting("exit_timeout"))
-        knocked = time.monotonic()
-        until, fault = None if is_long else knocked + limit_sec, ""
+        began, knocker = time.monotonic(), _Knocker(self._uri)
+        wrong_since: float | None = None if is_long else began
+        stopped_since: float | None = None
         while not calling.done_within(_LOOK_SEC):
-            now, fault = time.monotonic(), calling.find_fault() or fault
-            # Of the files of a folder, MLflow uploads several at a time, in threads of its own.
-            if is_long and not fault and now - knocked >= _KNOCK_EVERY_SEC:
-                fault, knocked = _REFUSED if is_refused(self._uri) else "", now
-            if until is None and fault:
-                until = now + limit_sec
+            now, fault = time.monotonic(), calling.find_fault()
+            if is_long:
+                fault = fault or knocker.find_fault(now)
+                wrong_since = (wrong_since or now) if fault else None
             if self._stop.exists():
-                until = min(until or now + _STOPPED_SEC, now + _STOPPED_SEC)
-            if until is not None and now >= until:
-                raise TimeoutError(fault or "no answer came in time")
+                stopped_since = stopped_since or now
+            is_over = wrong_since is not None and now - wrong_since >= limit_sec
+            is_stopped = stopped_since is not None and now - stopped_since >= _STOPPED_SEC
+            if is_over or is_stopped:
+                raise TimeoutError(fault or _SILENT)
 
     def _tell(self, what: str, error: Exception) -> None:
         self.has_failed = True
@@ -139,8 +169,7 @@ class StoreCalls:
         elif self._uri not in _away:
             _away.add(self._uri)
             _log.warning(
-                "MLflow at %s does not answer (%s). The steps go on; what is not sent by the end, "
-                "mlflow-perf recover sends.",
+                "MLflow at %s does not answer (%s). The steps go on.",
                 redact_password(self._uri),
                 why,
             )
