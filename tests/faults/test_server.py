@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -105,6 +108,70 @@ def test_ill_in_the_middle(faults: Faults, fault: Fault, tmp_path: Path) -> None
         assert one.journals == []
         one.proxy.close()
         fault(f"server {one.how} in the middle", "no gap, sent at the end", "none")
+
+
+PIPELINE = """
+type: pipeline
+display_name: ill
+jobs:
+  one:
+    type: command
+    command: echo begun; touch {gate}/begun; until [ -e {gate}/ill ]; do sleep 0.1; done
+    environment: azureml:any@latest
+    outputs: {{done: {{type: uri_folder}}}}
+  two:
+    type: command
+    command: ls ${{{{inputs.one}}}}
+    environment: azureml:any@latest
+    inputs: {{one: "${{{{parent.jobs.one.outputs.done}}}}"}}
+"""
+
+
+def test_a_pipeline_goes_on_without_it(faults: Faults, fault: Fault, tmp_path: Path) -> None:
+    """No step waits for the server for long, and recover makes the pipeline whole."""
+    ill = [faults.ill(how, from_now=False) for how in ("refuses", 404)]
+    jobs = []
+    for one in ill:
+        folder = tmp_path / str(one.how)
+        folder.mkdir()
+        (folder / "pipeline.yml").write_text(PIPELINE.format(gate=folder))
+        environ = os.environ | QUICK | {"MLFLOW_PERF_DIR": str(one.state)}
+        command = [sys.executable, "-m", "mlflow_perf", "pipeline", "run", "pipeline.yml"]
+        jobs.append(
+            subprocess.Popen(
+                [*command, "--environments", "here"], cwd=folder, text=True,
+                env=environ | {"MLFLOW_TRACKING_URI": one.proxy.uri},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )
+        )  # fmt: skip
+    for one, job in zip(ill, jobs, strict=True):
+        folder = tmp_path / str(one.how)
+        while not (folder / "begun").exists():
+            assert job.poll() is None, job.communicate()[0]
+            time.sleep(0.1)
+        one.sicken()
+        (folder / "ill").touch()
+    for one, job in zip(ill, jobs, strict=True):
+        output, _ = job.communicate(timeout=120)  # MLflow alone takes four minutes for each call
+        assert job.returncode == 0, output
+        assert "Traceback" not in output
+        assert output.count("mlflow-perf recover") == 1, output
+        one.proxy.heal()
+        sent = json.loads(one.recover().output)
+        assert len(sent) == 3, output
+        pipeline = one.run(sent[-1]["run_id"])
+        steps = one.client.search_runs(
+            [pipeline.info.experiment_id], f"tags.mlflow.parentRunId = '{pipeline.info.run_id}'"
+        )
+        assert {step.data.tags["mlflow_perf.step"] for step in steps} == {"one", "two"}
+        assert {run.info.status for run in (pipeline, *steps)} == {"FINISHED"}
+        first = next(s.info.run_id for s in steps if s.data.tags["mlflow_perf.step"] == "one")
+        assert one.client.list_artifacts(first, "logs")
+        assert one.journals == []
+        one.proxy.close()
+        what = "the steps go on, recover makes it whole"
+        lost = "logs of steps that had no run yet"
+        fault(f"server {one.how} in the middle of a pipeline", what, lost)
 
 
 def test_ill_at_the_end(faults: Faults, fault: Fault, tmp_path: Path) -> None:

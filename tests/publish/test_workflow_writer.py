@@ -51,6 +51,25 @@ def test_runs_of_a_pipeline_in_an_embedded_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+def test_an_experiment_that_another_pipeline_makes_now_is_used(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of one name that start at once both look before either has made it."""
+    from mlflow import MlflowClient
+
+    name, find = f"raced {tmp_path}", MlflowClient.get_experiment_by_name
+    asked: list[str] = []
+
+    def find_late(client: MlflowClient, wanted: str) -> object:
+        asked.append(wanted)
+        return None if len(asked) == 1 else find(client, wanted)
+
+    made = MlflowClient(server).create_experiment(name)
+    monkeypatch.setattr(MlflowClient, "get_experiment_by_name", find_late)
+    assert Tracking(Place(server)).experiment(name) == made
+
+
+@pytest.mark.e2e
 def test_a_run_on_a_server_ends_in_silence(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,7 +99,9 @@ def explain_unfinished(work: Path) -> str:
 
 
 def end_steps(client: MlflowClient, work: Path) -> None:
-    """End the runs that a killed pipeline has left open: as their steps ended, else as KILLED.
+    """End the runs that a pipeline has left open: as their steps ended, else as KILLED.
+
+    They get their logs, too.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
@@ -120,6 +122,8 @@ def end_steps(client: MlflowClient, work: Path) -> None:
         if status == "KILLED":
             why = "stopped" if said == "KILLED" else "the runner of its pipeline was killed"
             client.set_tag(run_id, "mlflow_perf.error", why)
+        if (step / "logs").is_dir():
+            client.log_artifacts(run_id, str(step / "logs"), "logs")
         run = client.get_run(run_id)
         lasted = run.data.metrics.get("duration_sec", 0.0)
         ended = max([run.info.start_time / 1000 + lasted, *written])

@@ -27,7 +27,7 @@ from mlflow_perf.core.uris import (
 )
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.note import Links, renew_note
-from mlflow_perf.tracking.client import end_run, open_client
+from mlflow_perf.tracking.client import end_run, open_client, provide_once
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.perf_run import TAG
 
@@ -139,11 +139,15 @@ class Tracking:
         impatient = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
         added = {key: value for key, value in impatient.items() if key not in os.environ}
         os.environ.update(added)
-        try:
+
+        def provide() -> str:
             found = self._client.get_experiment_by_name(name)
             if found is not None:
                 return str(found.experiment_id)
             return str(self._client.create_experiment(name, self.place.artifacts))
+
+        try:
+            return provide_once(provide)
         # MLflow's own errors, those of a database, and of a driver that is not installed.
         except Exception as error:
             raise SettingError(f"{unusable}: {first_line(error)[:300]}") from error

@@ -246,10 +246,10 @@ def provide_experiment(run: RunHandle) -> str | None:
         found = client.get_experiment_by_name(name)
         return str(client.create_experiment(name) if found is None else found.experiment_id)
 
-    return _provide_once(provide)
+    return provide_once(provide)
 
 
-def _provide_once(provide: Callable[[], str]) -> str:
+def provide_once(provide: Callable[[], str]) -> str:
     """Return the experiment that a function finds or else creates, also if another job does so now.
 
     Raises:
@@ -274,7 +274,7 @@ def find_current_experiment(tracking_uri: str | None) -> str:
             # Not public, but the only way to what `set_experiment` and the platform chose.
             from mlflow.tracking.fluent import _get_experiment_id
 
-            return _provide_once(lambda: str(_get_experiment_id()))
+            return provide_once(lambda: str(_get_experiment_id()))
     if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
         return experiment_id
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME")
