@@ -37,6 +37,21 @@ def test_lightgbm(session: StepMetrics) -> None:
     check(session, 12)
 
 
+def test_a_step_contains_the_callbacks(session: StepMetrics) -> None:
+    """They are its rest; only those after the last update belong to no step."""
+    lightgbm = pytest.importorskip("lightgbm")
+    lightgbm.train(
+        {"verbose": -1, "objective": "binary"},
+        lightgbm.Dataset(ROWS, TRUTH),
+        5,
+        callbacks=[lambda _: time.sleep(0.05)],
+    )
+    session.close_loops()
+    found = session.records()["boosting"][0]
+    assert found.step.total_ms >= 4 * 50.0
+    assert found.divide()["rest"] >= 0.75 * 50.0
+
+
 def test_the_folds_of_a_cross_validation_share_their_time(session: StepMetrics) -> None:
     """Their updates take turns: a step is its own update and evaluation, not those of others."""
     lightgbm = pytest.importorskip("lightgbm")

@@ -22,6 +22,7 @@ from mlflow_perf.publish.recovery_checks import (
     check_credentials,
     find_cause,
     find_destination,
+    find_status,
     is_refusal,
     shorten,
 )
@@ -61,8 +62,10 @@ def test_a_step_that_its_runner_killed_has_the_runners_reason(tmp_path: Path) ->
     note, other = tmp_path / "stopped-1", tmp_path / "secret"
     assert find_cause(HEAD | {"stop_note": str(note)}) == UNKNOWN_CAUSE
     for file in (note, other):
-        file.write_text("took longer than its limit of 2 s", "utf-8")
+        file.write_text("FAILED took longer than its limit of 2 s", "utf-8")
     assert find_cause(HEAD | {"stop_note": str(note)}) == "took longer than its limit of 2 s"
+    assert find_status(HEAD | {"stop_note": str(note)}) == "FAILED"
+    assert find_status(HEAD) == "KILLED"
     os.mkfifo(fifo := tmp_path / "stopped-2")
     for odd in (str(other), str(fifo), str(tmp_path / "stopped-3"), "", 3, None):
         assert find_cause(HEAD | {"stop_note": odd}) == UNKNOWN_CAUSE

@@ -145,7 +145,7 @@ def test_the_runner_of_a_pipeline_says_why_it_ends_a_step(
     monkeypatch.setenv(STOP_NOTE_VARIABLE, str(tmp_path / "stopped-1"))
     killed = Outcome("KILLED", "signal SIGTERM")
     assert killed.explain({}) == killed
-    (tmp_path / "stopped-1").write_text("took longer than its limit of 2 s", "utf-8")
+    (tmp_path / "stopped-1").write_text("FAILED took longer than its limit of 2 s", "utf-8")
     assert killed.explain({}) == Outcome("FAILED", "took longer than its limit of 2 s")
     assert Outcome("KILLED", "signal SIGINT").explain({}) == Outcome("KILLED", "signal SIGINT")
     assert Outcome().explain({}) == Outcome()

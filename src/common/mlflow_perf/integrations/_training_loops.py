@@ -209,7 +209,8 @@ class BoosterLoops(Patches):
                     weakref.finalize(booster, loop.close)
             if loop is None or loop.is_aside:  # one update calls another
                 return original(booster, *args, **kwargs)
-            loop.end(loop.last_ns)
+            # Callbacks ran since, but in a cross-validation the updates of others, too.
+            loop.end(None if self._latest is loop else loop.last_ns)
             loop.wait()
             loop.begin()
             loop.is_aside = True

@@ -6,6 +6,7 @@ was killed.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -65,16 +66,29 @@ def find_stop_note() -> str:
     return os.environ.get(STOP_NOTE_VARIABLE, "")
 
 
-def read_stop_note(note: str | None = None) -> str:
-    """Return why a pipeline's runner ends the processes of a step; empty if it does not.
+def write_stop_note(note: Path, status: str, why: str) -> None:
+    """Note that a pipeline's runner ends the processes of a step.
+
+    Args:
+        note: The file.
+        status: How MLflow has the step then.
+        why: The reason.
+    """
+    with contextlib.suppress(OSError):  # then they say what ended them: SIGTERM
+        note.write_text(f"{status} {why}", encoding="utf-8")
+
+
+def read_stop_note(note: str | None = None) -> tuple[str, str] | None:
+    """Return how and why a pipeline's runner ends a step's processes; None if it does not.
 
     Args:
         note: What a journal says of the file; default: that of this process.
     """
     name = find_stop_note() if note is None else note
     if not (STOP_NOTE.fullmatch(name) and Path(name).is_file()):
-        return ""
-    return (_read(name) or "")[:300].strip()
+        return None
+    status, _, why = (_read(name) or "")[:300].strip().partition(" ")
+    return (status, why) if status in ("FAILED", "KILLED") and why else None
 
 
 def read_oom_counts(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from mlflow_perf.node.exit_cause import write_stop_note
 from mlflow_perf.pipelines.launch import Rank
 
 _POLL_SEC = 0.02
@@ -216,10 +217,10 @@ def run_ranks(
         while group.running() and not group.failed():
             stopped = limits.stop.exists()
             timed_out = end is not None and time.monotonic() > end
-            if timed_out and limits.note is not None:
-                with suppress(OSError):  # then they say what ended them: SIGTERM
-                    limits.note.write_text(limits.describe_timeout(), encoding="utf-8")
             if stopped or timed_out:
+                if limits.note is not None:
+                    why = "its pipeline was stopped" if stopped else limits.describe_timeout()
+                    write_stop_note(limits.note, "KILLED" if stopped else "FAILED", why)
                 break
             time.sleep(_POLL_SEC)
         failed = group.failed()

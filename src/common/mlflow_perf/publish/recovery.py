@@ -45,6 +45,7 @@ from mlflow_perf.publish.recovery_checks import (
     find_cause,
     find_destination,
     find_spool,
+    find_status,
     is_known,
     is_of_this_host,
     is_refusal,
@@ -193,9 +194,8 @@ def _rebuild_document(
             if type(value) in (int, float) and abs(value) <= sys.float_info.max
         }
 
-    checked = NodeDocument.from_dict(
-        {"node": head.get("node"), "component": head.get("component"), "status": "KILLED"}
-    )
+    known = {"node": head.get("node"), "component": head.get("component")}
+    checked = NodeDocument.from_dict({**known, "status": "KILLED"})
     summary, series = RunningSummary(kind=find_kind), BoundedSeries(kind=find_kind)
     for line in lines[1:]:
         if "snapshot" in line:
@@ -219,7 +219,7 @@ def _rebuild_document(
     return make_final_document(
         node=checked.node,
         component=checked.component,
-        status="KILLED",
+        status=find_status(head),
         cause=cause,
         started=float(head["started"]) if "started" in head else None,
         summary=figures,

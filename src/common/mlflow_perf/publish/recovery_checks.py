@@ -112,7 +112,7 @@ def is_of_this_host(head: Mapping[str, Any]) -> bool:
 def find_cause(head: Mapping[str, Any]) -> str:
     """Return why the job of a journal ended, as far as runner, machine and scheduler know."""
     if note := read_stop_note(str(head.get("stop_note", ""))):
-        return note
+        return note[1]
     node = head.get("node")
     by_slurm = find_slurm_cause(node) if isinstance(node, dict) else None
     if by_slurm is not None or not is_of_this_host(head):
@@ -123,6 +123,12 @@ def find_cause(head: Mapping[str, Any]) -> str:
     if count_new_oom_kills({file: n for file, n in counts.items() if type(n) is int}):
         return "the process was killed, probably out of memory: the OOM killer struck in its cgroup"
     return UNKNOWN_CAUSE
+
+
+def find_status(head: Mapping[str, Any]) -> str:
+    """Return how MLflow is to have the end of a journal's job, which sent no end itself."""
+    note = read_stop_note(str(head.get("stop_note", "")))
+    return note[0] if note else "KILLED"
 
 
 def find_destination(lines: list[dict[str, Any]]) -> tuple[str | None, int | None]:

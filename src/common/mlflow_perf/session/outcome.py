@@ -59,7 +59,8 @@ class Outcome:
             node: The facts of this node.
         """
         if (self.cause or "").endswith("SIGTERM") and (note := read_stop_note()):
-            return replace(self, status="FAILED", cause=note)  # as the runner has it
+            status, why = note
+            return replace(self, status=status, cause=why)  # as the runner has it
         return replace(self, cause=explain_sigterm(self.cause, node))
 
     @property
