@@ -13,6 +13,7 @@ from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines import store_calls
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
+from mlflow_perf.publish.step_record import StepRecord
 from mlflow_perf.publish.workflow_writer import Place
 from mlflow_perf.tracking.run_handle import read_step_tags
 
@@ -36,6 +37,9 @@ class RememberedRuns:
             raise ConnectionError("the server is away")
         RUNS.append(("start", {"name": name, **facts}))
         return "the-run"
+
+    def provide(self, _step: Path, record: StepRecord) -> str:
+        return self.start(record.experiment_id, record.name)
 
     def discard(self, run_id: str) -> None:
         RUNS.append(("discard", run_id))

@@ -26,7 +26,8 @@ from mlflow_perf.pipelines.store_calls import StoreCalls, send_left
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.journal_file import find_state_folder
-from mlflow_perf.publish.pipeline_journal import STARTED, STOP, list_unsent, open_pipeline_journal
+from mlflow_perf.publish.pipeline_journal import STOP, list_unsent, open_pipeline_journal
+from mlflow_perf.publish.step_record import STARTED, StepRecord
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.client import has_parent
 from mlflow_perf.tracking.delivery import Delivery
@@ -309,7 +310,12 @@ class Runner:
                 return run_id
 
             missing = f"No MLflow run could be made for step {name!r}, which was not run"
-            return Outcome(name, "SKIPPED", message, self._store.ask(log_run, missing))
+            run_id = self._store.ask(log_run, missing)
+            if run_id is None:
+                record = StepRecord(result.experiment_id, name, result.run_id, tags, end_tags={})
+                record.keep(self.folder(name))
+            is_logged = run_id is not None
+            return Outcome(name, "SKIPPED", message, run_id, is_logged=is_logged)
         if outcome.run_id is None and started.exists():
             # A lost worker may have left its run open.
             run_id = started.read_text(encoding="utf-8") or None

@@ -29,8 +29,9 @@ from mlflow_perf.pipelines.sized_attempts import SizedAttempts
 from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.store_calls import StoreCalls
-from mlflow_perf.publish.pipeline_journal import ENDED, STARTED
+from mlflow_perf.publish.pipeline_journal import ENDED
 from mlflow_perf.publish.recovery import recover
+from mlflow_perf.publish.step_record import KEPT_FILES, STARTED, StepRecord
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.run_handle import (
     PARENT_STORE_VARIABLE,
@@ -38,7 +39,6 @@ from mlflow_perf.tracking.run_handle import (
     STEP_TAGS_VARIABLE,
 )
 
-_KEPT = ("outputs", "logs")
 _OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, STEP_TAGS_VARIABLE)
 _log = logging.getLogger("mlflow_perf.pipelines")
 
@@ -98,6 +98,12 @@ class StepJob:
         else:  # its reports make a run of their own, of this pipeline all the same
             environ |= {PARENT_VARIABLE: self.parent, STEP_TAGS_VARIABLE: json.dumps(self.tags)}
         return environ
+
+    def make_record(self, started: float) -> StepRecord:
+        """Return what the step's run is to be, if it began at that Unix time."""
+        return StepRecord(
+            self.experiment_id, self.step.name, self.parent, self.tags, self.params, started
+        )
 
     def list_inner_variables(self) -> list[str]:
         """Return the component's variables that would change the wrapper's own Python."""
@@ -191,6 +197,8 @@ def run_step(
             undo=tracking.discard,
         )
         started, began = time.time(), time.monotonic()
+        if run_id is None:
+            job.make_record(started).keep(job.folder)
         outcome = Outcome(name, "FAILED", run_id=run_id, started=started, log=job.folder / "logs")
         try:
             job.folder.mkdir(parents=True, exist_ok=True)
@@ -205,9 +213,13 @@ def run_step(
         with suppress(OSError):  # only `recover` reads it, and a step survives a full disk
             (job.folder / ENDED).write_text(outcome.status, encoding="utf-8")
         outcome = replace(outcome, duration_sec=time.monotonic() - began)
-        outcome = replace(outcome, reported=_settle_report(job, outcome, tracking, store))
-        _end_run(tracking, outcome, store)
+        outcome = _settle_report(job, outcome, tracking, store)
+        tags = _end_run(tracking, outcome, store)
         outcome = replace(outcome, is_logged=not store.has_failed)
+        if store.has_failed:
+            record = job.make_record(started)
+            end = started + outcome.duration_sec
+            replace(record, status=outcome.status, ended=end, end_tags=tags).keep(job.folder)
         if outcome.status != "FINISHED":
             raise StepEndedError(outcome)
         return outcome
@@ -228,14 +240,14 @@ def _run_attempts(
     for attempt in count(1):
         if attempt > 1:
             # The run keeps the report of each attempt; its figures are those of the last one.
-            _settle_report(job, outcome, tracking, store, is_last=False)
+            outcome = _settle_report(job, outcome, tracking, store, is_last=False)
         # The half-written outputs of a failed attempt must not be taken for results.
         shutil.rmtree(job.folder / "outputs", ignore_errors=True)
         if attempt > 1:
             shutil.rmtree(code / "outputs", ignore_errors=True)
         logs = job.attempt_folder("logs", attempt)
         # Azure ML has these two in the working folder, and keeps what a script writes there.
-        for folder in (*job.outputs, logs, *(code / name for name in _KEPT)):
+        for folder in (*job.outputs, logs, *(job.folder / name for name, _ in KEPT_FILES)):
             folder.mkdir(parents=True, exist_ok=True)
         environ = job.make_environment(outcome.run_id, attempt)
         limits = Limits(job.step.timeout_sec, job.stop, job.folder / f"stopped-{attempt}")
@@ -273,10 +285,11 @@ def _run_attempts(
 
 def _settle_report(
     job: StepJob, outcome: Outcome, tracking: Tracking, store: StoreCalls, *, is_last: bool = True
-) -> bool:
+) -> Outcome:
     """Send what is left of the latest attempt's report; return whether the step reported itself.
 
-    If it did not, its report is what the wrapper measured.
+    If it did not, its report is what the wrapper measured. A step whose run could not be made
+    before gets it now.
 
     Args:
         job: The step.
@@ -287,15 +300,20 @@ def _settle_report(
     """
     journals = job.attempt_folder("journals", outcome.attempts)
     measured = job.attempt_folder("measured", outcome.attempts)
+    if outcome.run_id is None:
+        provide = partial(tracking.provide, job.folder, job.make_record(outcome.started))
+        what = f"No MLflow run could be made for step {job.step.name!r}"
+        outcome = replace(outcome, run_id=store.ask(provide, what))
+    run_id = outcome.run_id
 
     def settle() -> bool:
         # The launcher has ended, and so have the ranks that it started on other hosts.
         for left in recover(journals, of_any_host=True):
             _log.info("Step %s, node %d was logged late: %s", job.step.name, left.node, left.cause)
-        if outcome.run_id is None:
+        if run_id is None:
             return False
         # A report that could not be sent is still in its journal.
-        reported = any(journals.glob("*.journal")) or tracking.has_report(outcome.run_id)
+        reported = any(journals.glob("*.journal")) or tracking.has_report(run_id)
         if reported:
             shutil.rmtree(measured, ignore_errors=True)
         else:
@@ -304,33 +322,33 @@ def _settle_report(
                     "Step %s, node %d was measured: %s", job.step.name, left.node, left.cause
                 )
         if not is_last:
-            tracking.forget_report(outcome.run_id)
+            tracking.forget_report(run_id)
         return reported
 
     what = f"The figures of step {job.step.name!r} could not be sent"
     reported = bool(store.ask(settle, what, is_long=True))
     if any([*journals.glob("*.journal"), *measured.glob("*.journal")]):
         store.has_failed = True  # `recover` has said why
-    return reported
+    return replace(outcome, reported=reported)
 
 
-def _end_run(tracking: Tracking, outcome: Outcome, store: StoreCalls) -> None:
-    """End the step's MLflow run with its logs, attempts and error."""
-    if (run_id := outcome.run_id) is None:
-        return
+def _end_run(tracking: Tracking, outcome: Outcome, store: StoreCalls) -> dict[str, str]:
+    """End the step's MLflow run with its logs, attempts and error; return the tags of its end."""
     tags = {"mlflow_perf.attempts": str(outcome.attempts), **outcome.tags}
     if outcome.message:
         # It ends with the last line of the step's own log.
         tags["mlflow_perf.error"] = redact_address(outcome.message)[:5000]
+    if (run_id := outcome.run_id) is None:
+        return tags
 
     def upload() -> None:
         if outcome.log is None or not outcome.log.is_dir():
             return
         tracking.artifacts(run_id, outcome.log, "logs")
-        for name in _KEPT:
-            kept = outcome.log.parent / "code" / name
+        for folder, path in KEPT_FILES:
+            kept = outcome.log.parent / folder
             if kept.is_dir() and any(kept.iterdir()):
-                tracking.artifacts(run_id, kept, name)
+                tracking.artifacts(run_id, kept, path)
 
     def end() -> None:
         if outcome.status == "FINISHED" and outcome.attempts > 1:
@@ -339,3 +357,4 @@ def _end_run(tracking: Tracking, outcome: Outcome, store: StoreCalls) -> None:
 
     store.ask(upload, f"The logs of step {outcome.name!r} could not be sent", is_long=True)
     store.ask(end, f"The MLflow run of step {outcome.name!r} could not be ended")
+    return tags

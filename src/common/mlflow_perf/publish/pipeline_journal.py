@@ -15,6 +15,7 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import read_head
+from mlflow_perf.publish.step_record import STARTED, complete, list_recorded
 from mlflow_perf.tracking.client import end_run
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PIPELINE_TAG
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 WORK_TAG = "mlflow_perf.work"
 """Tag in the journal with the work folder; the run itself does not have it."""
 
-STARTED, ENDED, STOP = "started", "ended", "stop"
-"""Files in the folder of a step with its run's id and its status, and in that of all steps."""
+ENDED, STOP = "ended", "stop"
+"""Files in the folder of a step with its status, and in that of all steps to stop them."""
 
 _PART = ".pipeline-"  # of the file name of each pipeline's journal
 
@@ -63,10 +64,14 @@ def list_unsent(work: Path) -> list[Path]:
     What the runner measured counts for a step that did not report itself only.
     """
     found: list[Path] = []
+
+    def order(path: Path) -> tuple[int, Path]:
+        return len(path.parts), path  # later attempts have folders of their own
+
     for step in _list_steps(work):
-        found += sorted(step.glob(f"journals/**/*{SUFFIX}"), key=lambda one: (len(one.parts), one))
+        found += sorted(step.glob(f"journals/**/*{SUFFIX}"), key=order)
         measured = step / "measured"
-        for path in sorted(measured.glob(f"**/*{SUFFIX}")):
+        for path in sorted(measured.glob(f"**/*{SUFFIX}"), key=order):
             if not (step / "journals" / path.parent.relative_to(measured)).exists():
                 found.append(path)
     return found
@@ -101,11 +106,13 @@ def explain_unfinished(work: Path) -> str:
 def end_steps(client: MlflowClient, work: Path) -> None:
     """End the runs that a pipeline has left open: as their steps ended, else as KILLED.
 
-    They get their logs, too.
+    They get their logs, too, and steps of which MLflow took nothing get their runs.
 
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
+    for step in list_recorded(work):
+        complete(client, step)
     for step in _list_steps(work):
         run_id = (step / STARTED).read_text(encoding="utf-8")
         if not run_id or client.get_run(run_id).info.status != "RUNNING":

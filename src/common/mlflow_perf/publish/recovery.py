@@ -49,10 +49,11 @@ from mlflow_perf.publish.recovery_checks import (
     is_known,
     is_of_this_host,
     is_refusal,
+    remove_journal,
     shorten,
 )
+from mlflow_perf.publish.step_record import keep_run, share_run
 from mlflow_perf.publish.workflow_renewal import renew_workflows
-from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.spool_folder import remove_left_over
@@ -351,7 +352,7 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
     head = lines[0] if lines else {}
     spooled = find_spool(path.parent, head)
     if head.get("format") == FORMAT and head.get(REMOVED) is True:
-        _remove(path, spooled)
+        remove_journal(path, spooled)
         return None
     if not whole.of_any_host and not is_of_this_host(head):
         host = str(head.get("node", {}).get("hostname"))
@@ -360,6 +361,7 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
     if (work := find_work(head)) is not None and (why := explain_unfinished(work)):
         return Recovered(*find_destination(_read_lines(data)[0]), why, "running")
     delivery, cause = read_journal(data, name=str(path), spooled=spooled)
+    share_run(path, delivery)
     run, uri = delivery.run, delivery.run.tracking_uri
     if run.workspace is None:
         run.workspace = whole.workspace
@@ -378,7 +380,8 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
             raise
         whole.away[uri] = f"{redact_password(uri)} failed: {shorten(reason_of(error))}"
         raise ConnectionRefusedError(whole.away[uri]) from error
-    _remove(path, spooled)
+    remove_journal(path, spooled)
+    keep_run(path, run_id)
     if run_id and outcome == "sent":
         whole.sent.setdefault(run.workspace, []).append((uri, run_id))
     return Recovered(run_id, delivery.index, cause, outcome)
@@ -392,9 +395,3 @@ def _deliver(delivery: Delivery, path: Path) -> tuple[str, str | None]:
     if not has_figures and (ended := end_without_figures(delivery, path)) is not None:
         return ended
     return outcome, write_node(delivery) if outcome == "sent" else delivery.run.run_id
-
-
-def _remove(path: Path, spooled: Path | None) -> None:
-    path.unlink(missing_ok=True)
-    if spooled is not None:
-        spool.remove(spooled)

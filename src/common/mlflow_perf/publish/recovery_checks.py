@@ -148,6 +148,13 @@ def find_spool(place: Path, head: Mapping[str, Any]) -> Path | None:
     return folder if folder.is_dir() and not folder.is_symlink() else None
 
 
+def remove_journal(path: Path, spooled: Path | None) -> None:
+    """Remove a journal, and the folder of its processes if it has one."""
+    path.unlink(missing_ok=True)
+    if spooled is not None:
+        spool.remove(spooled)
+
+
 def shorten(reason: str) -> str:
     """Return why a request failed, without the addresses that MLflow and urllib3 put around it."""
     found = _FAILED_REQUEST.fullmatch(reason)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlflow_perf.core.uris import (
     blocking_file,
@@ -21,12 +21,12 @@ from mlflow_perf.core.uris import (
     first_line,
     is_http,
     is_refused,
-    redact_param,
     redact_password,
     strip_credentials,
 )
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.note import Links, renew_note
+from mlflow_perf.publish.step_record import StepRecord, make_run, provide_run
 from mlflow_perf.tracking.client import end_run, open_client, provide_once
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.perf_run import TAG
@@ -34,11 +34,6 @@ from mlflow_perf.tracking.perf_run import TAG
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_PARENT = "mlflow.parentRunId"
-_NAME = "mlflow.runName"
-# Azure ML's REST interface v2.0 takes less than MLflow's own server.
-_BATCH = 100
-_VALUE_CHARS = 500
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 
 
@@ -173,17 +168,12 @@ class Tracking:
             tags: Tags.
             params: Parameters; values are cut to the length that every server takes.
         """
-        from mlflow.entities import Param
+        record = StepRecord(experiment_id, name, parent or "", dict(tags or {}), dict(params or {}))
+        return make_run(self._client, record)
 
-        all_tags: dict[str, Any] = {**(tags or {}), _NAME: name}
-        if parent:
-            all_tags[_PARENT] = parent
-        run_id = str(self._client.create_run(experiment_id, tags=all_tags).info.run_id)
-        shown = {key: redact_param(key, str(value)) for key, value in (params or {}).items()}
-        made = [Param(key, value[:_VALUE_CHARS]) for key, value in shown.items()]
-        for first in range(0, len(made), _BATCH):
-            self._client.log_batch(run_id, params=made[first : first + _BATCH])
-        return run_id
+    def provide(self, step: Path, record: StepRecord) -> str:
+        """Return the id of a step's run: see `provide_run`."""
+        return provide_run(self._client, step, record)
 
     def end(
         self,
