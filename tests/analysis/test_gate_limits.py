@@ -40,7 +40,19 @@ def test_a_limit_may_be_for_one_step() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["node_cpu_hours", "=+10%", "x=", "x=10%", "x=+ten%", "x<=+5", "x=1e999", "x==3"]
+    "text",
+    [
+        "node_cpu_hours",
+        "=+10%",
+        "x=",
+        "x=10%",
+        "x=+ten%",
+        "x<=+5",
+        "x=1e999",
+        "x==3",
+        ":x=1",
+        "a:=1",
+    ],
 )
 def test_a_text_that_is_no_limit_is_an_error(text: str) -> None:
     """A limit that cannot be read never passes quietly."""

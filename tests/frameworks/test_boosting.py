@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from mlflow_perf.recorders.steps import StepMetrics
+from mlflow_perf.recorders.steps import StepMetrics, part, steps
 
 xgboost = pytest.importorskip(
     "xgboost", reason="xgboost is not installed: run `make test-frameworks`"
@@ -35,6 +35,25 @@ def test_lightgbm(session: StepMetrics) -> None:
     model = lightgbm.LGBMClassifier(n_estimators=7, verbose=-1)
     model.fit(ROWS, TRUTH, eval_set=[(ROWS, TRUTH)])
     check(session, 12)
+
+
+def test_a_loop_of_the_job_around_it(session: StepMetrics) -> None:
+    """With parts of its own it is left alone; else the boosting is a part of its steps."""
+    lightgbm = pytest.importorskip("lightgbm")
+
+    def train() -> None:
+        parameters = {"verbose": -1, "objective": "binary"}
+        lightgbm.train(parameters, lightgbm.Dataset(ROWS, TRUTH), 5)
+
+    for _ in steps(range(2)):
+        with part("fit"):
+            train()
+    assert set(session.records()) == {"step"}
+    for _ in steps(range(2), name="fold"):
+        train()
+    session.close_loops()
+    assert session.records()["boosting"][0].step.count == 10
+    assert session.records()["fold"][0].parts["boosting"].count == 2
 
 
 def test_a_step_contains_the_callbacks(session: StepMetrics) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlflow_perf.errors import PipelineError, StepFailedError
+from mlflow_perf.pipelines import runner as runner_module
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step
 from mlflow_perf.pipelines.runner import Result, Runner
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob
@@ -263,6 +265,33 @@ def test_the_watcher_hears_each_end(tmp_path: Path) -> None:
     )
     runner.run(lambda: FakePool(_fine))
     assert sorted(heard) == sorted((n, "FINISHED") for n in _chain().steps)
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_what_mlflow_did_not_take_of_a_step_is_sent_at_the_end(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_back: bool,
+) -> None:
+    """Where it cannot be sent then either, the pipeline's journal stays, and one line says so."""
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "state"))
+    sent: list[Path] = []
+
+    def send_left(_: str, work: Path) -> None:
+        sent.append(work)
+        if not is_back:
+            raise RuntimeError("it is still away")
+
+    monkeypatch.setattr(runner_module, "send_left", send_left)
+    runner, _ = _runner(_chain(), tmp_path / "w")
+    runner.run(
+        lambda: FakePool(lambda job: replace(_fine(job), is_logged=job.step.name != "alone"))
+    )
+    assert sent == [tmp_path / "w"]
+    assert bool(list((tmp_path / "state").glob("*.journal"))) is not is_back
+    told = [one for one in caplog.records if "mlflow-perf recover" in one.getMessage()]
+    assert len(told) == (0 if is_back else 1)
 
 
 def test_an_executor_that_cannot_be_made_ends_the_run_with_its_time(tmp_path: Path) -> None:

@@ -88,3 +88,5 @@ def test_a_step_whose_figures_are_not_in_mlflow_has_none() -> None:
     """What its processes used contains the measuring; the measured figures are in its journal."""
     outcome = Outcome("train", "FINISHED", duration_sec=3.0, cpu_sec=7200.0, is_logged=False)
     assert _build_row(outcome) == Row("train", "FINISHED", 3.0, 2)
+    result = Result("parent", "1", steps={"train": replace(outcome, is_logged=True)})
+    assert build_rows(GRAPH, result, None) == [Row("train", "FINISHED", 3.0, 2)]

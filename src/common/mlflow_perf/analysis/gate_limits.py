@@ -111,7 +111,9 @@ def parse_limit(text: str) -> Limit:
         raise SettingError(f"The limit {text!r} has a sign: {operator} takes a value.")
     if not math.isfinite(size):
         raise SettingError(f"The limit {text!r} is not a finite number.")
-    step, _, key = (part.strip() for part in key.rpartition(":"))
+    step, colon, key = (part.strip() for part in key.rpartition(":"))
+    if not key or (colon and not step):
+        raise SettingError(f"The limit {text!r} names no metric, or no step: write STEP:KEY=+10%.")
     upward = find_direction(key) != "higher"
     if sign or operator != "=":
         upward = "+" in sign or operator == "<="

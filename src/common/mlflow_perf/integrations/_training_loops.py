@@ -201,6 +201,9 @@ class BoosterLoops(Patches):
 
     def _time_update(self, original: Any) -> Any:
         def update(booster: Any, *args: Any, **kwargs: Any) -> Any:
+            around = innermost_loop()
+            if around is not None and around.is_divided:  # by the job's code
+                return original(booster, *args, **kwargs)
             loop = self._loops.get(booster)
             if loop is None or loop.is_closed:  # of an earlier session
                 loop = open_loop("boosting")
@@ -221,6 +224,8 @@ class BoosterLoops(Patches):
                 self._latest = loop
                 loop.last_ns = perf_counter_ns()
                 loop.add("update", loop.last_ns - loop.begun_ns)
+                if around is not None and around.is_in_step:
+                    around.add(loop.name, loop.last_ns - loop.begun_ns)
 
         return update
 

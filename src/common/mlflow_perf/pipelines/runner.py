@@ -193,8 +193,10 @@ class Runner:
     def _end(self, result: Result) -> bool:
         """End the parent run; return whether MLflow has all of the pipeline now."""
         run_id, work, uri = result.run_id, self.work, self.tracking.place.uri
-        if any(not outcome.is_logged for outcome in result.steps.values()):
-            what = "What the steps left could not be sent"  # the store may be back
+        has_failed = self._store.has_failed
+        if has_failed or any(not outcome.is_logged for outcome in result.steps.values()):
+            self._store.has_failed = False  # the store may be back, and then has all of it
+            what = "What the steps left could not be sent"
             self._store.ask(lambda: send_left(uri, work), what, is_long=True)
 
         def end() -> bool:

@@ -82,18 +82,18 @@ def log_rows(graph: Graph, result: Result, tracking: Tracking, stop: Path) -> li
         return find_children(get_run(result.run_id), documents=True)
 
     found = store.ask(log, "The workflow's report could not be logged", is_long=True)
-    return build_rows(graph, result, found or [])
+    return build_rows(graph, result, found)
 
 
-def build_rows(graph: Graph, result: Result, found: Iterable[PerfRun]) -> list[Row]:
+def build_rows(graph: Graph, result: Result, found: Iterable[PerfRun] | None) -> list[Row]:
     """Return the row of each step, in the order of the graph.
 
     Args:
         graph: The pipeline.
         result: How it ended.
-        found: The runs of its steps; none where MLflow does not answer.
+        found: The runs of its steps; None where MLflow does not answer.
     """
-    runs = {run.run_id: run for run in found}
+    runs = {run.run_id: run for run in found or ()}
     of_steps = {run.step: run for run in runs.values()}
     rows = []
     for name, outcome in result.steps.items():
@@ -127,7 +127,8 @@ def build_rows(graph: Graph, result: Result, found: Iterable[PerfRun]) -> list[R
                 io_write_mb=_sum(nodes, "job_io_write_mb", "total_disk_io_write_mb"),
                 reported=outcome.reported,
             )
-        elif outcome.status != "SKIPPED" and outcome.is_logged:
+        # What its processes used contains the measuring: no figure where the measured one is away.
+        elif outcome.status != "SKIPPED" and outcome.is_logged and found is not None:
             hours = outcome.cpu_sec / 3600
             row = replace(
                 row,
