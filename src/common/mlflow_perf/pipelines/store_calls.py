@@ -144,6 +144,8 @@ class StoreCalls:
             TimeoutError: When it takes too long, with what is wrong.
         """
         limit_sec = max(_KNOCK_SEC, read_setting("exit_timeout"))
+        # A store on this machine is only slow when it is busy, and does not go away.
+        stopped_sec = limit_sec if is_local(self._uri) else _STOPPED_SEC
         began, knocker = time.monotonic(), _Knocker(self._uri)
         wrong_since: float | None = None if is_long else began
         stopped_since: float | None = None
@@ -155,7 +157,7 @@ class StoreCalls:
             if self._stop.exists():
                 stopped_since = stopped_since or now
             is_over = wrong_since is not None and now - wrong_since >= limit_sec
-            is_stopped = stopped_since is not None and now - stopped_since >= _STOPPED_SEC
+            is_stopped = stopped_since is not None and now - stopped_since >= stopped_sec
             if is_over or is_stopped:
                 raise TimeoutError(fault or _SILENT)
 
