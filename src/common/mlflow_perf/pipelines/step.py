@@ -286,10 +286,10 @@ def _run_attempts(
 def _settle_report(
     job: StepJob, outcome: Outcome, tracking: Tracking, store: StoreCalls, *, is_last: bool = True
 ) -> Outcome:
-    """Send what is left of the latest attempt's report; return whether the step reported itself.
+    """Send what is left of the latest attempt's report.
 
-    If it did not, its report is what the wrapper measured. A step whose run could not be made
-    before gets it now.
+    If the step did not report itself, its report is what the wrapper measured. A step whose run
+    could not be made before gets it now. The outcome that is returned knows both.
 
     Args:
         job: The step.
