@@ -44,8 +44,8 @@ class RememberedRuns:
     def discard(self, run_id: str) -> None:
         RUNS.append(("discard", run_id))
 
-    def artifacts(self, _run_id: str, folder: Path, path: str) -> None:
-        RUNS.append(("artifacts", (sorted(p.name for p in folder.iterdir()), path)))
+    def upload(self, _run_id: str, step: Path) -> None:
+        RUNS.append(("upload", sorted(p.name for p in (step / "logs").iterdir())))
 
     def has_report(self, _run_id: str) -> bool:
         return False
@@ -105,10 +105,10 @@ def test_a_step_that_works(job: StepJob) -> None:
     """Its run has parameters and parent, gets the log, and ends FINISHED."""
     outcome = run_step(job)
     assert (outcome.status, outcome.run_id, outcome.message) == ("FINISHED", "the-run", "")
-    assert [kind for kind, _ in RUNS] == ["start", "artifacts", "end"]
+    assert [kind for kind, _ in RUNS] == ["start", "upload", "end"]
     assert RUNS[0][1]["params"] == {"rows": 3}
     assert RUNS[0][1]["parent"] == "parent"
-    assert RUNS[1][1] == (["std_log.txt"], "logs")
+    assert RUNS[1][1] == ["std_log.txt"]
     assert RUNS[2][1] == ("FINISHED", {"mlflow_perf.attempts": "1"})
     assert job.outputs[0].is_dir()
 

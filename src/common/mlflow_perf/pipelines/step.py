@@ -214,7 +214,7 @@ def run_step(
             (job.folder / ENDED).write_text(outcome.status, encoding="utf-8")
         outcome = replace(outcome, duration_sec=time.monotonic() - began)
         outcome = _settle_report(job, outcome, tracking, store)
-        tags = _end_run(tracking, outcome, store)
+        tags = _end_run(tracking, outcome, store, job.folder)
         outcome = replace(outcome, is_logged=not store.has_failed)
         if store.has_failed:
             record = job.make_record(started)
@@ -332,7 +332,9 @@ def _settle_report(
     return replace(outcome, reported=reported)
 
 
-def _end_run(tracking: Tracking, outcome: Outcome, store: StoreCalls) -> dict[str, str]:
+def _end_run(
+    tracking: Tracking, outcome: Outcome, store: StoreCalls, folder: Path
+) -> dict[str, str]:
     """End the step's MLflow run with its logs, attempts and error; return the tags of its end."""
     tags = {"mlflow_perf.attempts": str(outcome.attempts), **outcome.tags}
     if outcome.message:
@@ -341,20 +343,12 @@ def _end_run(tracking: Tracking, outcome: Outcome, store: StoreCalls) -> dict[st
     if (run_id := outcome.run_id) is None:
         return tags
 
-    def upload() -> None:
-        if outcome.log is None or not outcome.log.is_dir():
-            return
-        tracking.artifacts(run_id, outcome.log, "logs")
-        for folder, path in KEPT_FILES:
-            kept = outcome.log.parent / folder
-            if kept.is_dir() and any(kept.iterdir()):
-                tracking.artifacts(run_id, kept, path)
-
     def end() -> None:
         if outcome.status == "FINISHED" and outcome.attempts > 1:
             tracking.untag(run_id, "mlflow_perf.cause")  # why an earlier attempt ended
         tracking.end(run_id, outcome.status, tags=tags)
 
+    upload = partial(tracking.upload, run_id, folder)
     store.ask(upload, f"The logs of step {outcome.name!r} could not be sent", is_long=True)
     store.ask(end, f"The MLflow run of step {outcome.name!r} could not be ended")
     return tags

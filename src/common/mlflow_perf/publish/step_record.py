@@ -23,6 +23,8 @@ STARTED = "started"
 KEPT_FILES = (("code/outputs", "outputs"), ("code/logs", "logs"))
 """Folders that Azure ML keeps of a step's working folder, and their artifact paths."""
 
+_FILES = (("logs", "logs"), *KEPT_FILES)
+
 _RECORD = "record.json"
 _NAME = "mlflow.runName"
 _KILLED = {f"{TAG}error": "the runner of its pipeline was killed"}
@@ -117,6 +119,23 @@ def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
     return run_id
 
 
+def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
+    """Give the run of a step its logs, and the files that Azure ML keeps of it.
+
+    Args:
+        client: A client of the store.
+        run_id: The run.
+        step: The folder of the step.
+
+    Raises:
+        Exception: Whatever MLflow raises.
+    """
+    for folder, path in _FILES:
+        kept = step / folder
+        if kept.is_dir() and any(kept.iterdir()):
+            client.log_artifacts(run_id, str(kept), path)
+
+
 def complete(client: MlflowClient, step: Path) -> None:
     """Give MLflow what it does not have of a step: its run, tags, files and end.
 
@@ -135,9 +154,7 @@ def complete(client: MlflowClient, step: Path) -> None:
     _log_params(client, run_id, record)  # a run that its report has made has none
     for key, value in {**record.tags, **record.end_tags}.items():
         client.set_tag(run_id, key, value)
-    for folder, path in (("logs", "logs"), *KEPT_FILES):
-        if (step / folder).is_dir() and any((step / folder).iterdir()):
-            client.log_artifacts(run_id, str(step / folder), path)
+    upload_files(client, run_id, step)
     end_run(client, run_id, record.status, ended=record.ended or time.time())
     (step / _RECORD).unlink()
 

@@ -26,7 +26,7 @@ from mlflow_perf.core.uris import (
 )
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.note import Links, renew_note
-from mlflow_perf.publish.step_record import StepRecord, make_run, provide_run
+from mlflow_perf.publish.step_record import StepRecord, make_run, provide_run, upload_files
 from mlflow_perf.tracking.client import end_run, open_client, provide_once
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.perf_run import TAG
@@ -233,6 +233,10 @@ class Tracking:
     def artifacts(self, run_id: str, folder: Path, path: str) -> None:
         """Upload the files of a folder."""
         self._client.log_artifacts(run_id, str(folder), path)
+
+    def upload(self, run_id: str, step: Path) -> None:
+        """Upload the files of a step: see `upload_files`."""
+        upload_files(self._client, run_id, step)
 
     def text(self, run_id: str, text: str, path: str) -> None:
         """Upload a text as a file."""
