@@ -21,9 +21,8 @@ from mlflow_perf.recorders.operations.timer import OperationTimer
 from mlflow_perf.recorders.steps.course import CourseRow
 from mlflow_perf.recorders.steps.interruptions import Watch
 from mlflow_perf.recorders.steps.metrics import StepMetrics
-from mlflow_perf.recorders.steps.stats import LoopRecord, StepTimes, name_as_part
+from mlflow_perf.recorders.steps.stats import COMPUTE, INPUT, LoopRecord, StepTimes, name_as_part
 
-INPUT, COMPUTE = "input", "compute"
 _RESERVED = {INPUT, COMPUTE, "step", "rest"}
 _MOST_STEPS_HELD = 512
 _MAX_PARTS = 40
@@ -207,11 +206,7 @@ class Loop:
         if self._recorder is not current.process.steps:
             return
         late = LoopRecord()
-        late.step.total_ms = time_ns / 1e6
-        late.parts[COMPUTE] = StepTimes()
-        late.parts[COMPUTE].total_ms = time_ns / 1e6
-        late.parts[name] = StepTimes()
-        late.parts[name].add_all([time_ns])
+        late.add_late(time_ns, {name: time_ns})
         self._recorder.add(self.name, late)
 
     def close(self) -> None:
@@ -271,12 +266,9 @@ class Loop:
             self._has_steps = True
         if self.is_closed and self._has_steps and self._beside_ns:
             # What ran beside the steps after the last one, such as the last evaluation.
-            late_ms = self._beside_ns / 1e6
-            piece.step.total_ms += late_ms
-            piece.parts.setdefault(COMPUTE, StepTimes()).total_ms += late_ms
-            for part in self.parts.values():
-                if part.total_ns and not part.name.startswith(f"{INPUT}."):
-                    piece.parts.setdefault(part.name, StepTimes()).add_all([part.total_ns])
+            parts = [part for part in self.parts.values() if part.total_ns]
+            late = {p.name: p.total_ns for p in parts if not p.name.startswith(f"{INPUT}.")}
+            piece.add_late(self._beside_ns, late)
         self._row_start_ns = now_ns
         is_due = flush or now_ns - self._flushed_ns >= _FLUSH_NS
         if is_due and (piece.step.count or piece.step.total_ms):

@@ -12,6 +12,9 @@ from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.sketch import OFFSET, SCALE, Buckets, Sketch, finite
 from mlflow_perf.recorders.steps.course import Course
 
+INPUT, COMPUTE = "input", "compute"
+"""Parts that every loop has: the wait for the next item, and the rest of the step."""
+
 _NS_OFFSET = OFFSET - math.log(1e6) * SCALE  # a bucket of milliseconds, for a value in nanoseconds
 
 SUMS = (
@@ -138,6 +141,18 @@ class LoopRecord:
             self.sums[name] = self.sums.get(name, 0.0) + value
         self.course.merge(other.course)
 
+    def add_late(self, time_ns: int, parts: dict[str, int]) -> None:
+        """Add time after the last step, such as that of a last evaluation.
+
+        Args:
+            time_ns: The time.
+            parts: Of it, the time of each part.
+        """
+        self.step.total_ms += time_ns / 1e6
+        self.parts.setdefault(COMPUTE, StepTimes()).total_ms += time_ns / 1e6
+        for name, part_ns in parts.items():
+            self.parts.setdefault(name, StepTimes()).add_all([part_ns])
+
     def divide(self) -> dict[str, float]:
         """Return the mean time per step of `input`, each part and `rest`; they add up to the step.
 
@@ -146,12 +161,12 @@ class LoopRecord:
         """
         count = max(1, self.step.count)
         means = {name: times.total_ms / count for name, times in self.parts.items()}
-        compute, waited = means.pop("compute", 0.0), means.pop("input", 0.0)
+        compute, waited = means.pop(COMPUTE, 0.0), means.pop(INPUT, 0.0)
         inner = {name for name in means if any(name.startswith(f"{o}.") for o in self.parts)}
         outer = {name: value for name, value in means.items() if name not in inner}
         if not outer:
-            return {"input": waited, "compute": compute}
-        return {"input": waited, **outer, "rest": max(0.0, compute - sum(outer.values()))}
+            return {INPUT: waited, COMPUTE: compute}
+        return {INPUT: waited, **outer, "rest": max(0.0, compute - sum(outer.values()))}
 
     def as_dict(self, *, most_rows: int | None = None, brief: bool = False) -> dict[str, Any]:
         """Return everything as plain data.
