@@ -108,9 +108,10 @@ def test_a_refusal_is_no_absence(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     def refuse() -> None:
         raise MlflowException("Permission denied\nfor this run")
 
-    store = StoreCalls(URI, tmp_path / "stop")
     caplog.set_level(logging.INFO)
-    assert store.ask(refuse, "The run of step 'a' could not be ended") is None
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        store = StoreCalls(f"http://127.0.0.1:{server.getsockname()[1]}", tmp_path / "stop")
+        assert store.ask(refuse, "The run of step 'a' could not be ended") is None
     (record,) = caplog.records
     assert record.getMessage().startswith("The run of step 'a' could not be ended: ")
     assert "Permission denied" in record.getMessage()
@@ -130,3 +131,22 @@ def test_a_broken_connection_is_an_absence(tmp_path: Path) -> None:
 
     assert StoreCalls(URI, tmp_path / "stop").ask(fail, "Lost") is None
     assert store_calls._away == {URI}
+
+
+def test_a_database_that_is_down_is_an_absence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its driver's error is of many kinds; one line is said of it."""
+
+    def fail() -> None:
+        raise MlflowException("(psycopg2.OperationalError) connection failed: refused\n\tIs it on?")
+
+    uri = "postgresql://user:s3cr3t@127.0.0.1:9/db"
+    store = StoreCalls(uri, tmp_path / "stop")
+    assert store.ask(fail, "Lost") is store.ask(fail, "Lost") is None
+    assert store_calls._away == {uri}
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "MLflow at postgresql://user:***@127.0.0.1:9/db does not answer "
+        "((psycopg2.OperationalError) connection failed: refused). The steps go on."
+    )

@@ -165,8 +165,10 @@ class StoreCalls:
         self.has_failed = True
         reason = reason_of(error)
         why = shorten(reason)
-        # Of a broken connection, MLflow raises an exception of its own after its last try.
-        if not (isinstance(error, (TimeoutError, ConnectionError)) or why != reason):
+        # Of a broken connection, MLflow raises an exception of its own after its last try, and a
+        # database's driver one of many kinds.
+        is_away = isinstance(error, (TimeoutError, ConnectionError)) or why != reason
+        if not (is_away or is_refused(self._uri)):
             _log.warning("%s: %s", what, first_line(error))
         elif self._uri not in _away:
             _away.add(self._uri)
