@@ -193,6 +193,84 @@ def test_a_pipeline_goes_on_without_it(faults: Faults, fault: Fault, tmp_path: P
         fault(f"server {one.how} in the middle of a pipeline", what, "none")
 
 
+RESTART = """
+type: pipeline
+display_name: restart
+jobs:
+  one:
+    type: command
+    command: echo one; touch {gate}/begun; until [ -e {gate}/ill ]; do sleep 0.1; done
+    environment: azureml:any@latest
+    outputs: {{done: {{type: uri_folder}}}}
+  plain:
+    type: command
+    command: echo ${{{{inputs.one}}}}; touch {gate}/a; until [ -e {gate}/well ]; do sleep 0.1; done
+    environment: azureml:any@latest
+    inputs: {{one: "${{{{parent.jobs.one.outputs.done}}}}"}}
+  block:
+    type: command
+    command: echo ${{{{inputs.one}}}}; {python} {gate}/block.py; [ -e {gate}/a2 ]
+    environment: azureml:any@latest
+    inputs: {{one: "${{{{parent.jobs.one.outputs.done}}}}"}}
+"""
+
+BLOCK = """
+import os, sys, time, mlflow_perf
+gate = sys.argv[0].rpartition("/")[0]
+with mlflow_perf.report("inner"):
+    attempt = "b2" if os.path.exists(f"{gate}/b") else "b"
+    open(f"{gate}/{attempt}", "w").close()
+    while not os.path.exists(f"{gate}/well"):
+        time.sleep(0.1)
+os.rename(f"{gate}/a", f"{gate}/a2") if attempt == "b2" else None
+"""
+
+
+def test_a_server_that_restarts_beside_steps(faults: Faults, fault: Fault, tmp_path: Path) -> None:
+    """A step that began without the server, and ends with it, has one run, with its figures."""
+    ill = faults.ill("refuses", from_now=False)
+    (tmp_path / "pipeline.yml").write_text(RESTART.format(gate=tmp_path, python=sys.executable))
+    (tmp_path / "block.py").write_text(BLOCK)
+    environ = os.environ | QUICK | {"MLFLOW_PERF_DIR": str(ill.state)}
+    command = [sys.executable, "-m", "mlflow_perf", "pipeline", "run", "pipeline.yml"]
+    job = subprocess.Popen(
+        [*command, "--environments", "here", "--retries", "1"], cwd=tmp_path, text=True,
+        env=environ | {"MLFLOW_TRACKING_URI": ill.proxy.uri},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+    def wait_for(*names: str) -> None:
+        while not all((tmp_path / name).exists() for name in names):
+            assert job.poll() is None, job.communicate()[0]
+            time.sleep(0.1)
+
+    wait_for("begun")
+    ill.sicken()
+    (tmp_path / "ill").touch()
+    wait_for("a", "b")
+    ill.proxy.heal()
+    (tmp_path / "well").touch()
+    output, _ = job.communicate(timeout=120)
+    assert job.returncode == 0, output
+    assert "mlflow-perf recover" not in output
+    found = ill.client.search_runs(
+        [one.experiment_id for one in ill.client.search_experiments()],
+        "tags.`mlflow.parentRunId` != ''",
+    )
+    steps = {run.info.run_name: run for run in found if run.info.run_name in ("plain", "block")}
+    (parent,) = {run.data.tags["mlflow.parentRunId"] for run in steps.values()}
+    runs = [run for run in found if run.data.tags["mlflow.parentRunId"] == parent]
+    assert sorted(run.info.run_name for run in runs) == ["block", "one", "plain"], output
+    for run in runs:
+        assert run.info.status == "FINISHED"
+        assert run.data.metrics["duration_sec"] > 0
+    assert steps["block"].data.tags["mlflow_perf.attempts"] == "2"
+    assert steps["block"].data.tags["mlflow_perf.component"] == "inner"
+    assert ill.client.get_run(parent).data.tags["mlflow_perf.step_count"] == "3"
+    ill.proxy.close()
+    fault("server back beside a step that began without it", "one run, with all", "none")
+
+
 def test_ill_at_the_end(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """`recover` fills and closes the run that the job created."""
     file = tmp_path / "end"

@@ -29,7 +29,7 @@ def test_processes_that_finish_have_no_message(tmp_path: Path) -> None:
     ended = _run(tmp_path, "echo $RANK", "echo $RANK")
     assert (ended.code, ended.describe(Limits(None, tmp_path))) == (0, "")
     assert [(tmp_path / f"rank-{i}.txt").read_text() for i in (0, 1)] == ["0\n", "1\n"]
-    assert ended.cpu_sec > 0
+    assert ended.by_itself == ("FINISHED", "")
 
 
 def test_the_first_failure_ends_the_others(tmp_path: Path) -> None:
@@ -37,12 +37,14 @@ def test_the_first_failure_ends_the_others(tmp_path: Path) -> None:
     ended = _run(tmp_path, "exec sleep 60", "echo why; echo; exit 5")
     assert (ended.code, ended.who, ended.last_line) == (5, "rank 1", "why")
     assert ended.describe(Limits(None, tmp_path)) == "rank 1 ended with exit code 5: why"
+    assert ended.by_itself == ("FAILED", "exit code 5")
 
 
 def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
     """The message names the signal."""
     ended = _run(tmp_path, "kill -9 $$")
     assert ended.code == -signal.SIGKILL
+    assert ended.by_itself is None
     assert ended.describe(Limits(None, tmp_path)) == "the command ended with signal 9"
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from mlflow_perf.node.exit_cause import End
 from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines import store_calls
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
 from mlflow_perf.publish.step_record import StepRecord
 from mlflow_perf.publish.workflow_writer import Place
-from mlflow_perf.tracking.run_handle import read_step_tags
 
 RUNS: list[tuple[str, Any]] = []
 
@@ -124,25 +124,20 @@ def test_its_environment_leads_to_its_run(job: StepJob, monkeypatch: pytest.Monk
     ]  # fmt: skip
 
 
-def test_without_a_run_its_reports_make_one_for_the_step(
-    job: StepJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They have its tags, and are of the pipeline; with a run, there is nothing of that."""
-    names = "MLFLOW_RUN_ID MLFLOW_PERF_PARENT MLFLOW_PERF_STEP_TAGS"
+def test_without_a_run_its_reports_wait(job: StepJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner makes the run; with a run, there is nothing of that."""
+    names = "MLFLOW_RUN_ID MLFLOW_PERF_PARENT MLFLOW_PERF_LEFT_TO"
     asking = _change(job, command=f'for n in {names}; do echo "$n=${{!n}}"; done')
-    monkeypatch.setenv("MLFLOW_PERF_STEP_TAGS", "{}")
+    monkeypatch.setenv("MLFLOW_PERF_LEFT_TO", "another")
     run_step(asking)
     assert _log(job).split() == [
-        "MLFLOW_RUN_ID=the-run", "MLFLOW_PERF_PARENT=", "MLFLOW_PERF_STEP_TAGS=",
+        "MLFLOW_RUN_ID=the-run", "MLFLOW_PERF_PARENT=", "MLFLOW_PERF_LEFT_TO=",
     ]  # fmt: skip
     monkeypatch.setattr(RememberedRuns, "fail", True)
     assert not run_step(asking).is_logged
-    found = _log(job).splitlines()
-    assert found[:2] == ["MLFLOW_RUN_ID=", "MLFLOW_PERF_PARENT=parent"]
-    monkeypatch.setenv("MLFLOW_PERF_STEP_TAGS", found[2].partition("=")[2])
-    assert read_step_tags() == {"mlflow_perf.step": "fit"}
-    monkeypatch.setenv("MLFLOW_PERF_STEP_TAGS", "[3]")
-    assert read_step_tags() == {}
+    assert _log(job).split() == [
+        "MLFLOW_RUN_ID=", "MLFLOW_PERF_PARENT=parent", "MLFLOW_PERF_LEFT_TO=parent",
+    ]  # fmt: skip
 
 
 def test_a_folder_that_cannot_be_written_is_the_steps_failure(job: StepJob) -> None:
@@ -205,7 +200,8 @@ def test_the_journal_of_an_attempt_is_sent_before_the_next(
     """Sent at the end, a killed attempt's figures would take the place of the good one's."""
     seen = []
 
-    def recover(folder: Path, *, of_any_host: bool) -> list[Any]:
+    def recover(folder: Path, *, of_any_host: bool, ended: End | None = None) -> list[Any]:
+        del ended
         left = sorted(p.name for p in folder.glob("*.journal"))
         seen.append((left, of_any_host, (job.folder / "once").read_text()))
         return []
@@ -227,14 +223,16 @@ def test_each_attempt_is_reported(job: StepJob, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(RememberedRuns, "has_report", lambda *_: ("forget", "the-run") in RUNS)
     sent = []
 
-    def recover(folder: Path, *, of_any_host: bool) -> list[Any]:
-        sent.append((folder.relative_to(job.folder).as_posix(), of_any_host))
+    def recover(folder: Path, *, of_any_host: bool, ended: End | None = None) -> list[Any]:
+        assert of_any_host
+        sent.append((folder.relative_to(job.folder).as_posix(), ended))
         return []
 
     monkeypatch.setattr(step_module, "recover", recover)
     outcome = run_step(_change(job, command=f"! mkdir {job.folder}/once", retries=1))
     assert (outcome.status, outcome.reported) == ("FINISHED", True)
-    assert sent == [("journals", True), ("measured", True), ("journals/attempt-2", True)]
+    failed = ("FAILED", "exit code 1")
+    assert sent == [("journals", None), ("measured", failed), ("journals/attempt-2", None)]
     assert [what for what, _ in RUNS].count("forget") == 1
 
 

@@ -49,14 +49,6 @@ def test_a_step_is_charged_its_own_cpu_time() -> None:
     assert row.cpu_hours_unused == pytest.approx(1.1)
 
 
-def test_a_step_that_does_not_report_has_the_runners_figures() -> None:
-    """Without documents the CPU time and the memory are those of the step's processes."""
-    outcome = Outcome("train", "FAILED", "broke", "other", 0.0, 3.0, cpu_sec=7200.0, max_rss_mb=5.0)
-    assert _build_row(outcome) == Row(
-        "train", "FAILED", 3.0, 2, 3.0, 2.0, None, 5.0, run_id="other", message="broke"
-    )
-
-
 def test_a_skipped_step_has_no_figures() -> None:
     """A step that never ran used nothing, even if its run holds a document."""
     outcome = Outcome("train", "SKIPPED", "not run", "child")
@@ -85,8 +77,9 @@ def test_a_step_without_a_run_has_that_of_its_report() -> None:
 
 
 def test_a_step_whose_figures_are_not_in_mlflow_has_none() -> None:
-    """What its processes used contains the measuring; the measured figures are in its journal."""
-    outcome = Outcome("train", "FINISHED", duration_sec=3.0, cpu_sec=7200.0, is_logged=False)
-    assert _build_row(outcome) == Row("train", "FINISHED", 3.0, 2)
-    result = Result("parent", "1", steps={"train": replace(outcome, is_logged=True)})
+    """They are lost, or still in its journal."""
+    outcome = Outcome("train", "FAILED", "broke", "other", duration_sec=3.0)
+    row = Row("train", "FAILED", 3.0, 2, run_id="other", message="broke")
+    assert _build_row(outcome) == row
+    result = Result("parent", "1", steps={"train": Outcome("train", "FINISHED", duration_sec=3.0)})
     assert build_rows(GRAPH, result, None) == [Row("train", "FINISHED", 3.0, 2)]

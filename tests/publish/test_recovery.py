@@ -22,8 +22,10 @@ from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.errors import DocumentError, NotUploadedError
 from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.node.exit_cause import End
 from mlflow_perf.publish.journal import BEGUN, FORMAT
 from mlflow_perf.publish.recovery import read_journal, recover, recover_each
+from mlflow_perf.publish.recovery_checks import UNWRITTEN
 from mlflow_perf.recorders.profile.stack_spool import StackSpool
 from mlflow_perf.recorders.spool import PREFIX
 from mlflow_perf.recorders.steps import StepMetrics
@@ -143,6 +145,21 @@ def test_a_damaged_end_is_not_called_a_kill(
     assert first.cause == sent[0].tags["mlflow_perf.cause"] == said
     assert sent[0].document.extra["cause"] == said
     assert second.cause == "the machine went down"
+
+
+@pytest.mark.parametrize(
+    ("ended", "cause"), [(End("FINISHED"), None), (End("FAILED", "exit code 9"), "exit code 9")]
+)
+def test_a_journal_that_could_not_be_ended_has_the_known_end(
+    sent: list[Delivery], tmp_path: Path, ended: End, cause: str | None
+) -> None:
+    """The disk was full, and whoever started the job knows how it ended: it was not killed."""
+    (tmp_path / "a.journal").write_bytes(journal_of(ROW))
+    (found,) = recover(tmp_path, ended=ended)
+    assert found.cause == UNWRITTEN
+    document = sent[0].document
+    assert (document.status, document.extra.get("cause")) == (ended.status, cause)
+    assert sent[0].tags.get("mlflow_perf.cause") == cause
 
 
 def test_the_journal_of_another_host_waits_until_its_job_is_known_to_have_ended(

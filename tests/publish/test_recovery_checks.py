@@ -22,7 +22,7 @@ from mlflow_perf.publish.recovery_checks import (
     check_credentials,
     find_cause,
     find_destination,
-    find_status,
+    find_end,
     is_refusal,
     shorten,
 )
@@ -64,8 +64,9 @@ def test_a_step_that_its_runner_killed_has_the_runners_reason(tmp_path: Path) ->
     for file in (note, other):
         file.write_text("FAILED took longer than its limit of 2 s", "utf-8")
     assert find_cause(HEAD | {"stop_note": str(note)}) == "took longer than its limit of 2 s"
-    assert find_status(HEAD | {"stop_note": str(note)}) == "FAILED"
-    assert find_status(HEAD) == "KILLED"
+    assert find_end(HEAD | {"stop_note": str(note)}).status == "FAILED"
+    assert find_end(HEAD) == ("KILLED", UNKNOWN_CAUSE)
+    assert find_end(HEAD, damaged=3).cause.startswith("its journal is damaged in line 3")
     os.mkfifo(fifo := tmp_path / "stopped-2")
     for odd in (str(other), str(fifo), str(tmp_path / "stopped-3"), "", 3, None):
         assert find_cause(HEAD | {"stop_note": odd}) == UNKNOWN_CAUSE

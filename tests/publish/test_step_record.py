@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from mlflow import MlflowClient
 from tests.publish.test_recovery import HEAD
 
@@ -13,13 +14,13 @@ from mlflow_perf.publish.step_record import (
     STARTED,
     StepRecord,
     complete,
-    keep_run,
     list_recorded,
     provide_run,
     share_run,
 )
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PARENT_TAG
+from mlflow_perf.tracking.run_handle import RunHandle
 
 
 def _record(status: str = "FINISHED") -> StepRecord:
@@ -61,7 +62,7 @@ def test_mlflow_gets_all_of_a_step(store: str, tmp_path: Path) -> None:
     complete(client, step)  # nothing is there any more
 
 
-def test_a_run_that_the_steps_report_made_is_its_run(store: str, tmp_path: Path) -> None:
+def test_a_run_whose_making_was_not_answered_is_its_run(store: str, tmp_path: Path) -> None:
     """Two runs of one step would be two steps."""
     client, record = MlflowClient(store), _record("FAILED")
     tags = {PARENT_TAG: "the-parent", "mlflow_perf.step": "fit"}
@@ -83,26 +84,35 @@ def test_a_damaged_record_is_left_out(store: str, tmp_path: Path) -> None:
         assert not (step / STARTED).exists()
 
 
-def test_the_attempts_of_a_step_share_its_run(tmp_path: Path) -> None:
-    """The first journal that makes a run makes it for all; one with a run keeps that."""
+def test_the_journals_of_a_step_share_its_run(store: str, tmp_path: Path) -> None:
+    """The first one makes it as the record says; one with a run keeps that."""
     step = tmp_path / "fit"
     first = step / "measured" / "a.journal"
     second = step / "measured" / "attempt-2" / "b.journal"
     second.parent.mkdir(parents=True)
+
+    def share(path: Path, run_id: str | None = None) -> RunHandle:
+        facts = {"run_id": run_id, "own_run": True, "tracking_uri": store}
+        delivery = Delivery.from_header({**HEAD["delivery"], **facts}, NodeDocument())
+        share_run(path, delivery)
+        return delivery.run
+
+    assert share(first).run_id is None  # no step's
     (step / STARTED).write_text("")
+    assert share(first).run_id is None  # without a record
+    _record().keep(step)
+    made = share(first)
+    assert (made.run_id, made.own_run) == ((step / STARTED).read_text(), False)
+    assert MlflowClient(store).get_run(str(made.run_id)).info.run_name == "fit"
+    assert share(second).run_id == made.run_id
+    assert (share(second, "other").run_id, share(second, "other").own_run) == ("other", True)
 
-    def read(**facts: object) -> Delivery:
-        header = {**HEAD["delivery"], "run_id": None, "own_run": True, **facts}
-        return Delivery.from_header(header, NodeDocument())
 
-    share_run(first, delivery := read())
-    assert delivery.run.run_id is None
-    keep_run(first, "new")
-    keep_run(second, "newer")
-    share_run(second, delivery)
-    assert (str(delivery.run.run_id), delivery.run.own_run) == ("new", False)
-    share_run(second, delivery := read(run_id="other"))
-    assert (str(delivery.run.run_id), delivery.run.own_run) == ("other", True)
-    share_run(tmp_path / "state" / "c.journal", delivery := read())
-    keep_run(tmp_path / "state" / "c.journal", "new")
-    assert delivery.run.run_id is None
+@pytest.mark.usefixtures("store")
+def test_a_record_that_cannot_be_kept_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its disk is full: what MLflow did not take is lost."""
+    (tmp_path / "fit").write_text("no folder")
+    _record().keep(tmp_path / "fit")
+    assert "What MLflow did not take of step 'fit' cannot be kept" in caplog.text

@@ -82,3 +82,18 @@ def test_a_run_is_in_the_workspace_in_which_it_was_created(monkeypatch: pytest.M
     header = Delivery(run=run).header()
     assert Delivery.from_header({**header, "tags": {}}, NodeDocument()).run.workspace == "team-a"
     assert run.link() == "http://server/perf/run?id=r1&workspace=team-a"
+
+
+def test_the_runner_of_a_pipeline_makes_the_runs_of_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step that began without one has no other; a group inside it has steps of its own."""
+    monkeypatch.setenv("MLFLOW_PERF_PARENT", "the-pipeline")
+    assert not RunHandle().is_left
+    monkeypatch.setenv("MLFLOW_PERF_LEFT_TO", "the-pipeline")
+    assert RunHandle().is_left
+    assert not RunHandle(run_id="given").is_left
+    monkeypatch.setenv("MLFLOW_PERF_PARENT", "the-group")
+    assert not RunHandle().is_left
+    monkeypatch.delenv("MLFLOW_PERF_PARENT")
+    assert not RunHandle().is_left

@@ -13,6 +13,7 @@ import re
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 STOP_NOTE_VARIABLE = "MLFLOW_PERF_STOP_NOTE"
 """Environment variable of a pipeline's step: the file in which its runner says why it ends it."""
@@ -61,6 +62,18 @@ def name_signal(number: int) -> str:
         return f"signal {number}"
 
 
+class End(NamedTuple):
+    """How a job ended.
+
+    Attributes:
+        status: `FINISHED`, `FAILED` or `KILLED`.
+        cause: Why; empty where it finished.
+    """
+
+    status: str
+    cause: str = ""
+
+
 def find_stop_note() -> str:
     """Return the file in which a pipeline's runner notes why it ends this step; empty if none."""
     return os.environ.get(STOP_NOTE_VARIABLE, "")
@@ -78,7 +91,7 @@ def write_stop_note(note: Path, status: str, why: str) -> None:
         note.write_text(f"{status} {why}", encoding="utf-8")
 
 
-def read_stop_note(note: str | None = None) -> tuple[str, str] | None:
+def read_stop_note(note: str | None = None) -> End | None:
     """Return how and why a pipeline's runner ends a step's processes; None if it does not.
 
     Args:
@@ -88,7 +101,7 @@ def read_stop_note(note: str | None = None) -> tuple[str, str] | None:
     if not (STOP_NOTE.fullmatch(name) and Path(name).is_file()):
         return None
     status, _, why = (_read(name) or "")[:300].strip().partition(" ")
-    return (status, why) if status in ("FAILED", "KILLED") and why else None
+    return End(status, why) if status in ("FAILED", "KILLED") and why else None
 
 
 def read_oom_counts(

@@ -6,7 +6,6 @@ If this process is killed, a guard stops them.
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from mlflow_perf.node.exit_cause import write_stop_note
+from mlflow_perf.node.exit_cause import End, write_stop_note
 from mlflow_perf.pipelines.launch import Rank
 
 _POLL_SEC = 0.02
@@ -56,8 +55,6 @@ class Ended:
         last_line: Last line of its log.
         timed_out: Whether they were stopped because they took too long.
         stopped: Whether they were stopped because the pipeline was.
-        cpu_sec: CPU time, including that of children they waited for.
-        max_rss_mb: Largest resident memory of one process, in MB.
     """
 
     code: int
@@ -65,8 +62,13 @@ class Ended:
     last_line: str = ""
     timed_out: bool = False
     stopped: bool = False
-    cpu_sec: float = 0.0
-    max_rss_mb: float = 0.0
+
+    @property
+    def by_itself(self) -> End | None:
+        """How MLflow is to have their end, and why; None where a signal or the runner ended one."""
+        if self.stopped or self.timed_out or self.code < 0:
+            return None
+        return End("FAILED", f"exit code {self.code}") if self.code else End("FINISHED")
 
     def describe(self, limits: Limits) -> str:
         """Return why the processes did not finish; empty if they did."""
@@ -87,21 +89,11 @@ class Ended:
 class _Child:
     log: Path
     process: subprocess.Popen[bytes]
-    code: int | None = None
-    cpu_sec: float = 0.0
-    max_rss_mb: float = 0.0
 
-    def poll(self) -> bool:
-        """Return whether it has ended; on its end, record its exit code and resources."""
-        if self.code is None:
-            pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
-            if pid:
-                self.code = self.process.returncode = os.waitstatus_to_exitcode(status)
-                self.cpu_sec = usage.ru_utime + usage.ru_stime
-                # A peak below this process's own may only be what the fork copied from it.
-                own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-                self.max_rss_mb = usage.ru_maxrss / 1024 if usage.ru_maxrss > own_kb else 0.0
-        return self.code is not None
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self.process.poll()
 
     def read_last_line(self) -> str:
         """Return the last line of its log that is not blank."""
@@ -133,10 +125,10 @@ class _Group:
             os.write(self.guard.stdin.fileno(), f"{child.process.pid}\n".encode())
 
     def running(self) -> list[_Child]:
-        return [child for child in self.children if not child.poll()]
+        return [child for child in self.children if child.code is None]
 
     def failed(self) -> _Child | None:
-        return next((c for c in self.children if c.poll() and c.code != 0), None)
+        return next((child for child in self.children if child.code), None)
 
     def stop(self) -> None:
         """End all that still run, and what they started: by SIGTERM, after a grace by SIGKILL."""
@@ -233,6 +225,4 @@ def run_ranks(
         last_line=failed.read_last_line() if failed else "",
         timed_out=timed_out,
         stopped=stopped,
-        cpu_sec=sum(c.cpu_sec for c in group.children),
-        max_rss_mb=max((c.max_rss_mb for c in group.children), default=0.0),
     )

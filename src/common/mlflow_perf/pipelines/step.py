@@ -5,7 +5,6 @@ Its records are pickled, because the executor sends them between machines.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -20,7 +19,7 @@ from typing import Any
 
 from mlflow_perf.core.uris import redact_address
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.node.exit_cause import STOP_NOTE_VARIABLE
+from mlflow_perf.node.exit_cause import STOP_NOTE_VARIABLE, End
 from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ranks
@@ -31,15 +30,16 @@ from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.store_calls import StoreCalls
 from mlflow_perf.publish.pipeline_journal import ENDED
 from mlflow_perf.publish.recovery import recover
+from mlflow_perf.publish.recovery_checks import UNWRITTEN
 from mlflow_perf.publish.step_record import KEPT_FILES, STARTED, StepRecord
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.run_handle import (
+    LEFT_TO_VARIABLE,
     PARENT_STORE_VARIABLE,
     PARENT_VARIABLE,
-    STEP_TAGS_VARIABLE,
 )
 
-_OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, STEP_TAGS_VARIABLE)
+_OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, LEFT_TO_VARIABLE)
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
@@ -95,8 +95,8 @@ class StepJob:
             environ.pop(name, None)
         if run_id:
             environ["MLFLOW_RUN_ID"] = run_id
-        else:  # its reports make a run of their own, of this pipeline all the same
-            environ |= {PARENT_VARIABLE: self.parent, STEP_TAGS_VARIABLE: json.dumps(self.tags)}
+        else:  # its reports wait until there is one
+            environ |= {PARENT_VARIABLE: self.parent, LEFT_TO_VARIABLE: self.parent}
         return environ
 
     def make_record(self, started: float) -> StepRecord:
@@ -135,12 +135,12 @@ class Outcome:
         run_id: Its MLflow run; None if no run was started.
         started: Unix time of its start.
         duration_sec: How long it took.
-        cpu_sec: CPU time of its processes and of those children that they waited for.
-        max_rss_mb: Largest resident memory of one process.
         attempts: How often it was tried.
         log: Folder of its logs.
         tags: More facts about the attempts: their sizes.
         reported: Whether the step reported itself; else the runner measured it.
+        end: How its command ended by itself, in the latest attempt; None where a signal or the
+            runner ended it, and where a launcher started it.
         is_logged: Whether MLflow took all that was asked of it.
     """
 
@@ -150,12 +150,11 @@ class Outcome:
     run_id: str | None = None
     started: float = 0.0
     duration_sec: float = 0.0
-    cpu_sec: float = 0.0
-    max_rss_mb: float = 0.0
     attempts: int = 1
     log: Path | None = None
     tags: dict[str, str] = field(default_factory=dict)
     reported: bool = False
+    end: End | None = None
     is_logged: bool = True
 
 
@@ -189,7 +188,7 @@ def run_step(
             # The pipeline was stopped while the step waited for a worker; the runner records that.
             raise StepEndedError(Outcome(name, "SKIPPED"))
         tracking, store = Tracking(job.place), StoreCalls(job.place.uri, job.stop)
-        # Without it, the step runs and reports to a run of its own.
+        # Without it, the step runs, and its reports wait for one.
         start = partial(tracking.start, job.experiment_id, name, parent=job.parent)
         run_id = store.ask(
             partial(start, tags=job.tags, params=job.params),
@@ -204,6 +203,8 @@ def run_step(
             job.folder.mkdir(parents=True, exist_ok=True)
             # The runner, perhaps on another machine, reads from this file that the step has begun.
             (job.folder / STARTED).write_text(run_id or "", encoding="utf-8")
+            # Its end goes into this file, which has its place then when the disk is full.
+            (job.folder / ENDED).write_text("RUNNING", encoding="utf-8")
             outcome = _run_attempts(job, outcome, sized, tracking, store)
         except PipelineError as error:
             outcome = replace(outcome, message=str(error))
@@ -258,16 +259,16 @@ def _run_attempts(
         outer |= {name: os.environ.get(name, "") for name in job.list_inner_variables()}
         ranks = plan_ranks(job.step, environ, wrapper=wrapper)
         environ |= outer if wrapper else {}
+        is_alone = len(ranks) == 1 and ranks[0].command[: len(wrapper)] == wrapper
         with sized.limit(ranks) as tried:
             ended = run_ranks(tried.ranks, folder=code, logs=logs, environ=environ, limits=limits)
         outcome = replace(
             outcome,
             attempts=attempt,
-            cpu_sec=outcome.cpu_sec + ended.cpu_sec,
-            max_rss_mb=max(outcome.max_rss_mb, ended.max_rss_mb),
             status="KILLED" if ended.stopped else "FAILED" if ended.code else "FINISHED",
             message=ended.describe(limits),
             tags=sized.tags,
+            end=ended.by_itself if is_alone else None,
         )
         if outcome.status != "FAILED" or job.stop.exists():
             break
@@ -298,18 +299,18 @@ def _settle_report(
         store: Asks MLflow.
         is_last: Whether no other attempt follows.
     """
-    journals = job.attempt_folder("journals", outcome.attempts)
+    name, journals = job.step.name, job.attempt_folder("journals", outcome.attempts)
     measured = job.attempt_folder("measured", outcome.attempts)
     if outcome.run_id is None:
         provide = partial(tracking.provide, job.folder, job.make_record(outcome.started))
-        what = f"No MLflow run could be made for step {job.step.name!r}"
+        what = f"No MLflow run could be made for step {name!r}"
         outcome = replace(outcome, run_id=store.ask(provide, what))
     run_id = outcome.run_id
 
     def settle() -> bool:
         # The launcher has ended, and so have the ranks that it started on other hosts.
         for left in recover(journals, of_any_host=True):
-            _log.info("Step %s, node %d was logged late: %s", job.step.name, left.node, left.cause)
+            _log.info("Step %s, node %d was logged late: %s", name, left.node, left.cause)
         if run_id is None:
             return False
         # A report that could not be sent is still in its journal.
@@ -317,15 +318,14 @@ def _settle_report(
         if reported:
             shutil.rmtree(measured, ignore_errors=True)
         else:
-            for left in recover(measured, of_any_host=True):
-                _log.debug(
-                    "Step %s, node %d was measured: %s", job.step.name, left.node, left.cause
-                )
+            for left in recover(measured, of_any_host=True, ended=outcome.end):
+                if left.cause == UNWRITTEN:
+                    _log.warning("The figures of step %r are not whole: %s", name, left.cause)
         if not is_last:
             tracking.forget_report(run_id)
         return reported
 
-    what = f"The figures of step {job.step.name!r} could not be sent"
+    what = f"The figures of step {name!r} could not be sent"
     reported = bool(store.ask(settle, what, is_long=True))
     if any([*journals.glob("*.journal"), *measured.glob("*.journal")]):
         store.has_failed = True  # `recover` has said why

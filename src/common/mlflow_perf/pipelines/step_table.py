@@ -120,21 +120,10 @@ def build_rows(graph: Graph, result: Result, found: Iterable[PerfRun] | None) ->
                 cpu_hours_unused=max(0.0, held - used)
                 if held is not None and used is not None
                 else _sum(nodes, "node_unused_cpu_hours"),
-                max_mem_mb=max(n.get("job_max_mem_mb", 0.0) for n in nodes)
-                or outcome.max_rss_mb
-                or None,
+                max_mem_mb=max(n.get("job_max_mem_mb", 0.0) for n in nodes) or None,
                 io_read_mb=_sum(nodes, "job_io_read_mb", "total_disk_io_read_mb"),
                 io_write_mb=_sum(nodes, "job_io_write_mb", "total_disk_io_write_mb"),
                 reported=outcome.reported,
-            )
-        # What its processes used contains the measuring: no figure where the measured one is away.
-        elif outcome.status != "SKIPPED" and outcome.is_logged and found is not None:
-            hours = outcome.cpu_sec / 3600
-            row = replace(
-                row,
-                measured_sec=outcome.duration_sec,
-                cpu_hours_used=hours,
-                max_mem_mb=outcome.max_rss_mb or None,
             )
         rows.append(row)
     return rows

@@ -183,7 +183,8 @@ def sent_if_interrupted(
         yield
     except BaseException as error:
         delivery = make()
-        if isinstance(error, Exception) and not is_from_handler(error):
+        is_fault = isinstance(error, Exception) and not is_from_handler(error)
+        if is_fault or delivery.run.is_left:
             _keep(delivery, journal, error)
         else:
             until = time.monotonic() + _INTERRUPTED_SEC

@@ -24,6 +24,7 @@ from mlflow_perf.model.columns import COLUMNS, lookup_kind
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
+from mlflow_perf.node.exit_cause import End
 from mlflow_perf.publish.final_document import (
     CAUSE_TAG,
     add_left_over,
@@ -38,21 +39,20 @@ from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lo
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.pipeline_journal import explain_unfinished, find_work, list_left_steps
 from mlflow_perf.publish.recovery_checks import (
-    UNKNOWN_CAUSE,
+    UNWRITTEN,
     call_in_workspace,
     check_store,
     end_without_figures,
-    find_cause,
     find_destination,
+    find_end,
     find_spool,
-    find_status,
     is_known,
     is_of_this_host,
     is_refusal,
     remove_journal,
     shorten,
 )
-from mlflow_perf.publish.step_record import keep_run, share_run
+from mlflow_perf.publish.step_record import share_run
 from mlflow_perf.publish.workflow_renewal import renew_workflows
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
@@ -63,7 +63,6 @@ from mlflow_perf.records import Kind
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 
-_DAMAGED = "its journal is damaged in line {}, so how its job ended is not known"
 _RATES = {column.name for column in COLUMNS.values() if column.is_rate}
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
@@ -114,7 +113,7 @@ def _read_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
 
 
 def read_journal(
-    data: bytes, *, name: str = "journal", spooled: Path | None = None
+    data: bytes, *, name: str = "journal", spooled: Path | None = None, ended: End | None = None
 ) -> tuple[Delivery, str]:
     """Return the report in a journal, without its damaged lines, and why the job did not send it.
 
@@ -122,6 +121,7 @@ def read_journal(
         data: The journal's bytes.
         name: The journal's name in a warning.
         spooled: Folder with the operations that the job's processes had written.
+        ended: How the job ended by itself, if that is known.
 
     Raises:
         DocumentError: When its first line cannot be read, or has a later version.
@@ -140,17 +140,16 @@ def read_journal(
     last = next((line for line in reversed(lines) if "final" in line), None)
     final = None if last is None else last["final"]
     header = next((line["delivery"] for line in reversed(lines) if "delivery" in line), None)
-    operations, named, steps = OperationMetrics(), {}, StepMetrics()
+    operations, named, steps, end = OperationMetrics(), {}, StepMetrics(), None
     if spooled is not None:
         collect_operations(spooled, operations)
         named = collect_transfers(spooled)
         collect_steps(spooled, steps)
     try:
         if last is None or final is None:
-            cause = find_cause(lines[0])
-            if damaged and cause == UNKNOWN_CAUSE:
-                cause = _DAMAGED.format(damaged)
-            document = _rebuild_document(lines, cause, operations, named, steps)
+            end = ended or find_end(lines[0], damaged)
+            cause = UNWRITTEN if ended else end.cause
+            document = _rebuild_document(lines, end, operations, named, steps)
             add_left_over(document, spooled)
         else:
             cause = _explain_unsent(last)
@@ -162,8 +161,8 @@ def read_journal(
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DocumentError(f"it is damaged: {type(error).__name__}: {error}") from error
     delivery.tags = {**delivery.tags, **tag_document(document)}
-    if final is None:  # why the report of a block that ended comes late is not why it ended
-        delivery.tags.setdefault(CAUSE_TAG, cause)
+    if end is not None and end.cause:
+        delivery.tags.setdefault(CAUSE_TAG, end.cause)
     return delivery, cause
 
 
@@ -176,7 +175,7 @@ def _explain_unsent(line: Mapping[str, Any]) -> str:
 
 def _rebuild_document(
     lines: list[dict[str, Any]],
-    cause: str,
+    end: End,
     operations: OperationMetrics,
     named: Mapping[str, NixlKVConnectorStats],
     steps: StepMetrics,
@@ -220,8 +219,8 @@ def _rebuild_document(
     return make_final_document(
         node=checked.node,
         component=checked.component,
-        status=find_status(head),
-        cause=cause,
+        status=end.status,
+        cause=end.cause or None,
         started=float(head["started"]) if "started" in head else None,
         summary=figures,
         reports=round_columns(series.columns()),
@@ -231,12 +230,12 @@ def _rebuild_document(
     )
 
 
-def recover(folder: Path | None = None, *, of_any_host: bool = False) -> Iterator[Recovered]:
-    """Send every orphaned journal of a folder to MLflow, and yield those whose run has it now.
-
-    See `recover_each`, which also yields the results of the others.
-    """
-    return filter(lambda one: one.is_done, recover_each(folder, of_any_host=of_any_host))
+def recover(
+    folder: Path | None = None, *, of_any_host: bool = False, ended: End | None = None
+) -> Iterator[Recovered]:
+    """Send every orphaned journal of a folder; yield those that are done. See `recover_each`."""
+    each = recover_each(folder, of_any_host=of_any_host, ended=ended)
+    return filter(lambda one: one.is_done, each)
 
 
 def recover_each(
@@ -245,6 +244,7 @@ def recover_each(
     of_any_host: bool = False,
     workspace: str | None = None,
     switch_store: bool = False,
+    ended: End | None = None,
 ) -> Iterator[Recovered]:
     """Send every orphaned journal of a folder to MLflow, and yield the result of each.
 
@@ -259,6 +259,7 @@ def recover_each(
         workspace: MLflow's workspace for journals of mlflow-perf 0.1, which do not name theirs;
             default: the current one.
         switch_store: See `renew_workflows`.
+        ended: How jobs ended that could not write it, if that is known; else they were killed.
     """
     place = find_state_folder() if folder is None else folder
     # A process that died while it wrote a `.new` file left the journal itself complete. A live
@@ -273,7 +274,7 @@ def recover_each(
                     path.unlink(missing_ok=True)
         except (DocumentError, OSError) as error:
             _log.debug("%s is left there: %s", path, error)
-    whole = Pass(of_any_host, workspace)
+    whole = Pass(of_any_host, workspace, ended)
     # A group or pipeline comes after its steps: its report is about theirs.
     found = sorted(place.glob(f"*{SUFFIX}"), key=lambda one: (GROUP_PART in one.name, one))
     for path in chain(list_left_steps(place), found):
@@ -294,12 +295,14 @@ class Pass:
     Attributes:
         of_any_host: Whether to send a journal whose job may still run, as far as is known here.
         workspace: Where to send a journal that names no workspace; None for the current one.
+        ended: How the jobs ended by themselves, if that is known.
         away: Server that failed before → why.
         sent: Workspace → store and id of each run there that has got a report.
     """
 
     of_any_host: bool = False
     workspace: str | None = None
+    ended: End | None = None
     away: dict[str, str] = field(default_factory=dict)
     sent: dict[str | None, list[tuple[str, str]]] = field(default_factory=dict)
 
@@ -360,8 +363,7 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
         return Recovered(*find_destination(_read_lines(data)[0]), why, "other host")
     if (work := find_work(head)) is not None and (why := explain_unfinished(work)):
         return Recovered(*find_destination(_read_lines(data)[0]), why, "running")
-    delivery, cause = read_journal(data, name=str(path), spooled=spooled)
-    share_run(path, delivery)
+    delivery, cause = read_journal(data, name=str(path), spooled=spooled, ended=whole.ended)
     run, uri = delivery.run, delivery.run.tracking_uri
     if run.workspace is None:
         run.workspace = whole.workspace
@@ -381,7 +383,6 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
         whole.away[uri] = f"{redact_password(uri)} failed: {shorten(reason_of(error))}"
         raise ConnectionRefusedError(whole.away[uri]) from error
     remove_journal(path, spooled)
-    keep_run(path, run_id)
     if run_id and outcome == "sent":
         whole.sent.setdefault(run.workspace, []).append((uri, run_id))
     return Recovered(run_id, delivery.index, cause, outcome)
@@ -389,6 +390,7 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
 
 def _deliver(delivery: Delivery, path: Path) -> tuple[str, str | None]:
     """Send what a journal has, unless its run has it; return the outcome and the run's id."""
+    share_run(path, delivery)
     outcome = "known" if is_known(delivery) else "sent"
     delivery.run.has_page = has_page(delivery.run.tracking_uri)
     has_figures = delivery.document.started is not None or delivery.document.summary

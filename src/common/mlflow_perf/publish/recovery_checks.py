@@ -17,7 +17,7 @@ from mlflow_perf.core.uris import find_local_database, is_local, is_refused, red
 from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
-from mlflow_perf.node.exit_cause import boot_id, count_new_oom_kills, read_stop_note
+from mlflow_perf.node.exit_cause import End, boot_id, count_new_oom_kills, read_stop_note
 from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
@@ -43,6 +43,8 @@ from mlflow_perf.tracking.run_handle import RunHandle
 T = TypeVar("T")
 
 UNKNOWN_CAUSE = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
+UNWRITTEN = "its journal ends early, because it could not be written"
+_DAMAGED = "its journal is damaged in line {}, so how its job ended is not known"
 _SAME_START_SEC = 0.001
 _UNSURE = "could not determine whether the server supports workspaces"  # of a server before 3.10
 # What MLflow, or a database's driver, sends to any server that an address names.
@@ -125,10 +127,17 @@ def find_cause(head: Mapping[str, Any]) -> str:
     return UNKNOWN_CAUSE
 
 
-def find_status(head: Mapping[str, Any]) -> str:
-    """Return how MLflow is to have the end of a journal's job, which sent no end itself."""
-    note = read_stop_note(str(head.get("stop_note", "")))
-    return note[0] if note else "KILLED"
+def find_end(head: Mapping[str, Any], damaged: int = 0) -> End:
+    """Return how the job of a journal ended, which sent no end itself.
+
+    Args:
+        head: The journal's first line.
+        damaged: The number of its first damaged line; 0 without any.
+    """
+    note, cause = read_stop_note(str(head.get("stop_note", ""))), find_cause(head)
+    if damaged and cause == UNKNOWN_CAUSE:
+        cause = _DAMAGED.format(damaged)
+    return note or End("KILLED", cause)
 
 
 def find_destination(lines: list[dict[str, Any]]) -> tuple[str | None, int | None]:

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import redact_param
-from mlflow_perf.tracking.client import end_run
+from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
 
@@ -31,6 +32,7 @@ _KILLED = {f"{TAG}error": "the runner of its pipeline was killed"}
 # Azure ML's REST interface v2.0 takes less than MLflow's own server.
 _BATCH = 100
 _VALUE_CHARS = 500
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,14 @@ class StepRecord:
 
     def keep(self, step: Path) -> None:
         """Write it into the folder of the step, for `complete`."""
-        with contextlib.suppress(OSError):
+        try:
             step.mkdir(parents=True, exist_ok=True)
             (step / _RECORD).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        except OSError as error:
+            _log.warning(
+                "What MLflow did not take of step %r cannot be kept in %s: %s",
+                self.name, step, error.strerror,
+            )  # fmt: skip
 
 
 def list_recorded(work: Path) -> list[Path]:
@@ -96,7 +103,7 @@ def _log_params(client: MlflowClient, run_id: str, record: StepRecord) -> None:
 
 
 def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
-    """Return the id of a step's run: the one it has, one that its report made, or a new one.
+    """Return the id of a step's run: the one it has, one made without an answer, or a new one.
 
     Args:
         client: A client of the store.
@@ -146,13 +153,11 @@ def complete(client: MlflowClient, step: Path) -> None:
     Raises:
         Exception: Whatever MLflow raises.
     """
-    try:
-        record = StepRecord(**json.loads((step / _RECORD).read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError):
-        return  # the disk was full
+    if (record := _read_record(step)) is None:
+        return
     run_id = provide_run(client, step, record)
-    _log_params(client, run_id, record)  # a run that its report has made has none
-    for key, value in {**record.tags, **record.end_tags}.items():
+    _log_params(client, run_id, record)  # the answer to making it may have been lost
+    for key, value in record.end_tags.items():
         client.set_tag(run_id, key, value)
     upload_files(client, run_id, step)
     end_run(client, run_id, record.status, ended=record.ended or time.time())
@@ -160,27 +165,29 @@ def complete(client: MlflowClient, step: Path) -> None:
 
 
 def share_run(path: Path, delivery: Delivery) -> None:
-    """Let the journal of a step without a run of its own report to the run that the step has.
+    """Let the journal of a step without a run report to the step's run, which is made if need be.
 
     Args:
         path: The journal.
         delivery: What it says.
+
+    Raises:
+        Exception: Whatever MLflow raises.
     """
-    started = _find_started(path) if delivery.run.run_id is None else None
-    if run_id := started.read_text(encoding="utf-8") if started is not None else "":
-        delivery.run.run_id, delivery.run.own_run = run_id, False
+    # The journal is in `journals` or `measured`, and for a later attempt in a folder of that.
+    steps = [folder for folder in list(path.parents)[1:3] if (folder / STARTED).is_file()]
+    run = delivery.run
+    if run.run_id is not None or not steps:
+        return
+    record = _read_record(steps[0])
+    if record is not None:
+        run.run_id = provide_run(open_client(run.tracking_uri), steps[0], record)
+        run.own_run = False
 
 
-def keep_run(path: Path, run_id: str | None) -> None:
-    """Let the other journals of a step, as those of its other attempts, report to this run too."""
-    started = _find_started(path)
-    if run_id and started is not None and not started.read_text(encoding="utf-8"):
-        with contextlib.suppress(OSError):
-            started.write_text(run_id, encoding="utf-8")
-
-
-def _find_started(path: Path) -> Path | None:
-    """Return the file with the run of the step that a journal is of; None if it is of none."""
-    # In `journals` or `measured`, and for a later attempt in a folder of that.
-    found = (folder / STARTED for folder in list(path.parents)[1:3])
-    return next((file for file in found if file.is_file()), None)
+def _read_record(step: Path) -> StepRecord | None:
+    """Return what is kept of a step; None if that is nothing, as on a full disk."""
+    try:
+        return StepRecord(**json.loads((step / _RECORD).read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError):
+        return None

@@ -17,7 +17,7 @@ from mlflow_perf.publish.final_document import tag_document
 from mlflow_perf.readers import host_facts
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.reporting_notes import note_own
-from mlflow_perf.tracking.run_handle import RunHandle, read_step_tags
+from mlflow_perf.tracking.run_handle import RunHandle
 
 
 def name_process() -> str:
@@ -64,7 +64,6 @@ def address(
             "mlflow_perf.component": name,
             **node.tags(),
             **tag_document(document),
-            **read_step_tags(),
         },
         all_metrics=settings.metrics == "all",
     )

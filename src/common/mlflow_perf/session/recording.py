@@ -285,7 +285,7 @@ class Recording:
                 if self._journal is not None:
                     (self._journal.remove if is_alone else self._journal.leave)()
                 return
-            is_killed = outcome.status == "KILLED"
+            is_killed, is_held = outcome.status == "KILLED", self._hold or self.run.is_left
             with sent_if_interrupted(lambda: self._make_delivery(outcome), self._journal):
                 self._finished = True
                 if self._spool is not None and not self._is_command:
@@ -295,12 +295,12 @@ class Recording:
                     self._journal.secure(self._make_delivery(outcome))
                 half_sec = (deadline - time.monotonic()) / 2  # the rest is for sending
                 deadline += self.finder.close(half_sec, finish_store=not is_killed)
-                if not (is_killed or self._hold):
+                if not (is_killed or is_held):
                     load_mlflow(self.run.tracking_uri, deadline=deadline)
                 delivery = undisturbed(lambda: self._make_delivery(outcome))
                 self.document = PerfDocument({delivery.index: delivery.document})
                 self.summary = dict(delivery.document.summary)
-            if self._hold and self._journal is not None:
+            if is_held and self._journal is not None:
                 self._journal.keep(delivery, held=True)
             else:
                 self.sent = dispatch(delivery, self._journal, deadline=deadline, secure=is_killed)
@@ -337,7 +337,7 @@ class Recording:
         if not self._sending.acquire(blocking=False):
             return
         try:
-            if not self._finished and self._collector is not None:
+            if not (self._finished or self._collector is None or self.run.is_left):
                 deadline = time.monotonic() + limit_sec
                 self.finder.settle(limit_sec / 2)
                 dispatch(self._make_delivery(outcome), None, deadline=deadline)

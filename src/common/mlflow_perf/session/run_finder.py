@@ -175,8 +175,8 @@ class RunFinder:
         if run.run_id is not None:
             self._probe_page()
             return
-        if not self._node.samples:
-            run.run_id = self._await_shared(self._start_timeout_sec)  # this rank sends nothing
+        if run.is_left or not self._node.samples:  # then this process sends nothing
+            run.run_id = None if run.is_left else self._await_shared(self._start_timeout_sec)
             return
         run.experiment_id, run.experiment_name = read_chosen_experiment()
         if wait and is_refused(run.tracking_uri):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import threading
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from mlflow_perf.tracking.run_events import StartedRun
 
 __all__ = [
-    "JOB_TAG", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "STEP_TAGS_VARIABLE", "Claim",
-    "RunHandle", "read_step_tags",
+    "JOB_TAG", "LEFT_TO_VARIABLE", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "Claim", "RunHandle",
 ]  # fmt: skip
 
 PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
@@ -31,22 +29,13 @@ PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
 PARENT_STORE_VARIABLE = "MLFLOW_PERF_PARENT_STORE"
 """Environment variable with the store of that run; without it, a store is asked for the run."""
 
-STEP_TAGS_VARIABLE = "MLFLOW_PERF_STEP_TAGS"
-"""Environment variable with the tags of a pipeline's step, as JSON, where MLflow made no run."""
+LEFT_TO_VARIABLE = "MLFLOW_PERF_LEFT_TO"
+"""Environment variable with the id of a pipeline's run, in a step for which MLflow made no run."""
 
 JOB_TAG = "mlflow_perf.job_key"
 """Tag of a run that the nodes of a job share, with the key of their launch."""
 
 _MAKING_SEC = 60.0
-
-
-def read_step_tags() -> dict[str, str]:
-    """Return the tags of the step of a pipeline that this process is, if its report makes a run."""
-    try:
-        found = json.loads(os.environ.get(STEP_TAGS_VARIABLE, "{}"))
-        return {str(name): str(value) for name, value in dict(found).items()}
-    except (TypeError, ValueError):
-        return {}
 
 
 @dataclass
@@ -96,6 +85,16 @@ class RunHandle:
         """Return the tags by which a new run is its parent's child and found by its job's nodes."""
         tags = {"mlflow.parentRunId": self.parent_id, JOB_TAG: self.job_key}
         return {name: value for name, value in tags.items() if value is not None}
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its reports are kept for the runner of a pipeline, which makes the run later.
+
+        A second one would be a step of its own.
+        """
+        parent_id = self.parent_id
+        is_step = parent_id is not None and parent_id == os.environ.get(LEFT_TO_VARIABLE)
+        return is_step and self.run_id is None
 
     def link(self) -> str | None:
         """Return the address of the run's page on its server; None where there is no such page."""
