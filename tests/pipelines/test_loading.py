@@ -196,6 +196,10 @@ def test_a_function_that_builds_the_pipeline_is_named(write_pipeline: WritePipel
             "type: pipeline\njobs:\n  a:\n    type: command\n    component: ./none.yml\n",
             "bad.yml, line 5: jobs.a.component: No such file or directory: ",
         ),
+        (
+            "type: pipeline\njobs:\n  a:\n    type: command\n    command: x\n    code: ../nope\n",
+            "bad.yml, line 6: jobs.a.code: there is no ../nope.",
+        ),
     ],
 )
 def test_a_yaml_error_has_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -115,18 +115,25 @@ def _load_yaml(path: Path) -> Any:
     """
     from azure.ai.ml import load_job as load
 
-    read_yaml(path)
+    data = read_yaml(path)
     try:
         return load(str(path.resolve()))
     # azure-ai-ml raises several kinds of exceptions for a file that is not as it should be.
     except Exception as error:
-        raise PipelineError(_explain_yaml(path, error)) from error
+        raise PipelineError(_explain_yaml(path, data, error)) from error
 
 
-def _explain_yaml(path: Path, error: Exception) -> str:
-    """Return what is wrong with a YAML file, and in which line."""
+def _explain_yaml(path: Path, data: Any, error: Exception) -> str:
+    """Return what is wrong with a YAML file with this data, and in which line."""
     text = str(error)
     rows = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    # Of a folder of code that is not there, azure-ai-ml says that data is missing.
+    jobs = data.get("jobs") if isinstance(data, dict) else None
+    for name, job in jobs.items() if isinstance(jobs, dict) else ():
+        code = job.get("code") if isinstance(job, dict) else None
+        if isinstance(code, str) and ":" not in code and not (path.parent / code).exists():
+            line = next((i for i, row in enumerate(rows, 1) if code in row), 0)
+            return f"{path}, line {line}: jobs.{name}.code: there is no {code}."
     lines = re.findall(r"line (\d+)", text)
     where = f"{path}, line {lines[-1]}" if lines else str(path)
     # Of each fault its message and path, in JSON; the message may hold a schema's answer in JSON.
