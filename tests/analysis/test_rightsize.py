@@ -335,6 +335,15 @@ def test_nodes_that_were_hardly_used_are_fewer(make_run: MakeRun) -> None:
     assert size.memory_mb == 4800
 
 
+def test_fewer_cpus_than_are_advised_slow_nothing_down(make_run: MakeRun) -> None:
+    """Each rank of an imported job keeps its CPU."""
+    summary = {"cpu_limit_cores": 2.0, "job_cpu_avg_cores": 0.9, "duration_sec": 60.0}
+    tags = {"mlflow_perf.imported_from": "sacct", "mlflow_perf.tasks_per_node": "2"}
+    size = right_size([make_run(metrics=summary, tags=tags)])
+    assert size.cpus == 2
+    assert "times as long" not in " ".join(size.evidence)
+
+
 def test_the_work_of_one_node_stays_together(make_run: MakeRun) -> None:
     """Three nodes' work on two nodes: one of them holds two whole works, not one and a half."""
     node = {**SERIAL, "job_max_cpu_cores": 6.5, "job_max_mem_mb": 20_000.0}

@@ -322,10 +322,10 @@ def _advise_cpus(peaks: _Peaks) -> tuple[int | None, list[str]]:
     if is_serial:
         evidence.append(f"CPU: {explain_serial([peak.usage for peak in peaks.all])}")
     cpus = max(1, math.ceil(wanted - CPU_TOLERANCE))
-    evidence += worst.explain_slower(cpus)
     if (ranks := min(peaks.tasks, int(worst.owned_cores))) > cpus:
         evidence.append(f"CPU: one for each of the {ranks} ranks on a node.")
-    return max(cpus, ranks), evidence
+    cpus = max(cpus, ranks)
+    return cpus, [*evidence, *worst.explain_slower(cpus)]
 
 
 @dataclass(frozen=True)
