@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from typing import Any
 
+import mlflow
 import pytest
+from mlflow import MlflowClient
 
+from mlflow_perf import plugin
 from mlflow_perf.plugin import NodeRunContext
 
 
@@ -70,3 +75,22 @@ def test_importing_it_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_first_run_of_a_left_step_is_the_steps(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was away when the step began: with the step's run, MLflow would continue that."""
+    client = MlflowClient(store)
+    parent = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
+    monkeypatch.setattr(plugin, "_has_step", False)
+    left = {"parent": parent, "step": "load data", "store": store}
+    monkeypatch.setenv("MLFLOW_PERF_LEFT_STEP", json.dumps(left))
+    with mlflow.start_run() as first:
+        pass
+    with mlflow.start_run() as second:
+        pass
+    tags = [client.get_run(run.info.run_id).data.tags for run in (first, second)]
+    assert tags[0]["mlflow.parentRunId"] == parent
+    assert tags[0]["mlflow_perf.step"] == "load data"
+    assert not {"mlflow.parentRunId", "mlflow_perf.step"} & set(tags[1])

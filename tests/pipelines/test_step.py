@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -126,18 +127,19 @@ def test_its_environment_leads_to_its_run(job: StepJob, monkeypatch: pytest.Monk
 
 def test_without_a_run_its_reports_wait(job: StepJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runner makes the run; with a run, there is nothing of that."""
-    names = "MLFLOW_RUN_ID MLFLOW_PERF_PARENT MLFLOW_PERF_LEFT_TO"
+    names = "MLFLOW_RUN_ID MLFLOW_PERF_PARENT MLFLOW_PERF_LEFT_STEP"
     asking = _change(job, command=f'for n in {names}; do echo "$n=${{!n}}"; done')
-    monkeypatch.setenv("MLFLOW_PERF_LEFT_TO", "another")
+    for name in names.split()[1:]:
+        monkeypatch.setenv(name, "another")
     run_step(asking)
-    assert _log(job).split() == [
-        "MLFLOW_RUN_ID=the-run", "MLFLOW_PERF_PARENT=", "MLFLOW_PERF_LEFT_TO=",
-    ]  # fmt: skip
+    none = ["MLFLOW_PERF_PARENT=", "MLFLOW_PERF_LEFT_STEP="]
+    assert _log(job).splitlines() == ["MLFLOW_RUN_ID=the-run", *none]
     monkeypatch.setattr(RememberedRuns, "fail", True)
     assert not run_step(asking).is_logged
-    assert _log(job).split() == [
-        "MLFLOW_RUN_ID=", "MLFLOW_PERF_PARENT=parent", "MLFLOW_PERF_LEFT_TO=parent",
-    ]  # fmt: skip
+    first, second, third = _log(job).splitlines()
+    assert (first, second) == ("MLFLOW_RUN_ID=", "MLFLOW_PERF_PARENT=")
+    told = json.loads(third.partition("=")[2])
+    assert told == {"parent": "parent", "step": "fit", "store": "sqlite:///x.db"}
 
 
 def test_a_folder_that_cannot_be_written_is_the_steps_failure(job: StepJob) -> None:

@@ -62,7 +62,7 @@ def test_mlflow_gets_all_of_a_step(store: str, tmp_path: Path) -> None:
     complete(client, step)  # nothing is there any more
 
 
-def test_a_run_whose_making_was_not_answered_is_its_run(store: str, tmp_path: Path) -> None:
+def test_a_run_that_its_job_made_is_its_run(store: str, tmp_path: Path) -> None:
     """Two runs of one step would be two steps."""
     client, record = MlflowClient(store), _record("FAILED")
     tags = {PARENT_TAG: "the-parent", "mlflow_perf.step": "fit"}
@@ -72,6 +72,7 @@ def test_a_run_whose_making_was_not_answered_is_its_run(store: str, tmp_path: Pa
     complete(client, tmp_path / "fit")
     run = client.get_run(made)
     assert (run.info.status, run.data.params["rows"]) == ("FAILED", "3")
+    assert run.info.run_name == "fit"
 
 
 def test_a_damaged_record_is_left_out(store: str, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from threading import Thread
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.run_handle import LeftStep, RunHandle, find_left_step
 
 
 def test_the_first_run_is_the_run() -> None:
@@ -88,12 +90,17 @@ def test_the_runner_of_a_pipeline_makes_the_runs_of_its_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A step that began without one has no other; a group inside it has steps of its own."""
-    monkeypatch.setenv("MLFLOW_PERF_PARENT", "the-pipeline")
-    assert not RunHandle().is_left
-    monkeypatch.setenv("MLFLOW_PERF_LEFT_TO", "the-pipeline")
+    assert not RunHandle("http://server").is_left
+    left = LeftStep("the-pipeline", "load data", "http://server")
+    monkeypatch.setenv("MLFLOW_PERF_LEFT_STEP", json.dumps(asdict(left)))
+    assert find_left_step() == left
+    assert RunHandle("http://server").is_left
     assert RunHandle().is_left
-    assert not RunHandle(run_id="given").is_left
+    assert not RunHandle("http://server", run_id="given").is_left
+    assert not RunHandle("http://another").is_left
     monkeypatch.setenv("MLFLOW_PERF_PARENT", "the-group")
-    assert not RunHandle().is_left
+    assert not RunHandle("http://server").is_left
     monkeypatch.delenv("MLFLOW_PERF_PARENT")
-    assert not RunHandle().is_left
+    for odd in ("", "{", "[]", "3", '{"parent": "x"}'):
+        monkeypatch.setenv("MLFLOW_PERF_LEFT_STEP", odd)
+        assert find_left_step() is None

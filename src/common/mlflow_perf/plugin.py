@@ -59,6 +59,8 @@ class NodeRunContext:
                 tags["mlflow.parentRunId"] = current.run_id
             elif parent := os.environ.get("MLFLOW_PERF_PARENT"):
                 tags |= _name_parent(parent)
+            elif "MLFLOW_PERF_LEFT_STEP" in os.environ:
+                tags |= _name_step()
         except Exception:  # noqa: BLE001 - see above
             return {}
         return tags
@@ -84,6 +86,23 @@ def _name_parent(parent_id: str) -> dict[str, str]:
     return {}
 
 
+def _name_step() -> dict[str, str]:
+    """Return the tags by which the runner of a pipeline takes a job's first run for its step's.
+
+    With the step's run in `MLFLOW_RUN_ID`, MLflow continues that once, and any other is no step.
+    """
+    global _has_step  # noqa: PLW0603 - of the process
+    import mlflow
+
+    from mlflow_perf.tracking.run_handle import RunHandle, find_left_step
+
+    left = find_left_step()
+    if left is None or _has_step or not RunHandle(str(mlflow.get_tracking_uri())).is_left:
+        return {}
+    _has_step = True
+    return {"mlflow.parentRunId": left.parent, "mlflow_perf.step": left.step}
+
+
 def _wants_runs() -> bool:
     return _is_set("MLFLOW_PERF_AUTOLOG") and not _is_set("MLFLOW_PERF_DISABLE")
 
@@ -106,6 +125,7 @@ class _WhenImported:
             _follow_runs()
 
 
+_has_step = False
 _switch: Any = None
 
 

@@ -5,13 +5,14 @@ Its records are pickled, because the executor sends them between machines.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -34,12 +35,13 @@ from mlflow_perf.publish.recovery_checks import UNWRITTEN
 from mlflow_perf.publish.step_record import KEPT_FILES, STARTED, StepRecord
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.run_handle import (
-    LEFT_TO_VARIABLE,
+    LEFT_STEP_VARIABLE,
     PARENT_STORE_VARIABLE,
     PARENT_VARIABLE,
+    LeftStep,
 )
 
-_OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, LEFT_TO_VARIABLE)
+_OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, LEFT_STEP_VARIABLE)
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
@@ -96,7 +98,8 @@ class StepJob:
         if run_id:
             environ["MLFLOW_RUN_ID"] = run_id
         else:  # its reports wait until there is one
-            environ |= {PARENT_VARIABLE: self.parent, LEFT_TO_VARIABLE: self.parent}
+            left = LeftStep(self.parent, self.step.name, environ["MLFLOW_TRACKING_URI"])
+            environ[LEFT_STEP_VARIABLE] = json.dumps(asdict(left))
         return environ
 
     def make_record(self, started: float) -> StepRecord:

@@ -103,7 +103,7 @@ def _log_params(client: MlflowClient, run_id: str, record: StepRecord) -> None:
 
 
 def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
-    """Return the id of a step's run: the one it has, one made without an answer, or a new one.
+    """Return the id of a step's run: the one it has, one that its job made, or a new one.
 
     Args:
         client: A client of the store.
@@ -120,6 +120,10 @@ def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
         of_step = f"tags.`{PARENT_TAG}` = '{record.parent}' and tags.`{TAG}step` = '{name}'"
         found = client.search_runs([record.experiment_id], of_step, max_results=1)
         run_id = str(found[0].info.run_id) if found else make_run(client, record)
+        if found:  # its report knows better what its component is
+            known = {**record.tags, **found[0].data.tags, _NAME: record.name}
+            for key in (*record.tags, _NAME):
+                client.set_tag(run_id, key, known[key])
         with contextlib.suppress(OSError):
             step.mkdir(parents=True, exist_ok=True)
             started.write_text(run_id, encoding="utf-8")

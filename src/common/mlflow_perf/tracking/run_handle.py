@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import threading
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mlflow_perf.core.threads import Lock
-from mlflow_perf.core.uris import encode_query, is_http, is_local, strip_credentials
+from mlflow_perf.core.uris import absolute_store, encode_query, is_http, is_local, strip_credentials
 from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from mlflow_perf.tracking.run_events import StartedRun
 
 __all__ = [
-    "JOB_TAG", "LEFT_TO_VARIABLE", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "Claim", "RunHandle",
+    "JOB_TAG", "LEFT_STEP_VARIABLE", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "Claim",
+    "LeftStep", "RunHandle", "find_left_step",
 ]  # fmt: skip
 
 PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
@@ -29,13 +31,38 @@ PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
 PARENT_STORE_VARIABLE = "MLFLOW_PERF_PARENT_STORE"
 """Environment variable with the store of that run; without it, a store is asked for the run."""
 
-LEFT_TO_VARIABLE = "MLFLOW_PERF_LEFT_TO"
-"""Environment variable with the id of a pipeline's run, in a step for which MLflow made no run."""
+LEFT_STEP_VARIABLE = "MLFLOW_PERF_LEFT_STEP"
+"""Environment variable of a pipeline's step for which MLflow made no run: a `LeftStep` as JSON."""
 
 JOB_TAG = "mlflow_perf.job_key"
 """Tag of a run that the nodes of a job share, with the key of their launch."""
 
 _MAKING_SEC = 60.0
+
+
+@dataclass(frozen=True)
+class LeftStep:
+    """A step of a pipeline for which MLflow made no run: the runner makes it, once it can.
+
+    Attributes:
+        parent: The run of the pipeline.
+        step: Name of the step.
+        store: The store in which the run is to be.
+    """
+
+    parent: str
+    step: str
+    store: str
+
+
+def find_left_step() -> LeftStep | None:
+    """Return the step that this process is in, if it has no run; None in a group inside it."""
+    if os.environ.get(PARENT_VARIABLE):
+        return None
+    try:
+        return LeftStep(**json.loads(os.environ.get(LEFT_STEP_VARIABLE, "")))
+    except (TypeError, ValueError):
+        return None
 
 
 @dataclass
@@ -92,9 +119,10 @@ class RunHandle:
 
         A second one would be a step of its own.
         """
-        parent_id = self.parent_id
-        is_step = parent_id is not None and parent_id == os.environ.get(LEFT_TO_VARIABLE)
-        return is_step and self.run_id is None
+        left = find_left_step()
+        if left is None or self.run_id is not None:
+            return False
+        return absolute_store(self.tracking_uri) in ("", absolute_store(left.store))
 
     def link(self) -> str | None:
         """Return the address of the run's page on its server; None where there is no such page."""
