@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
 from mlflow import MlflowClient
 from tests.publish.test_group_journal import HOLDER
 from tests.publish.test_recovery import HEAD, ROW, journal_of
@@ -14,6 +16,7 @@ from tests.publish.test_recovery import HEAD, ROW, journal_of
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.pipeline_journal import list_unsent, open_pipeline_journal
 from mlflow_perf.publish.recovery import recover_each
+from mlflow_perf.publish.step_record import StepRecord
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PIPELINE_TAG
 from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -73,6 +76,23 @@ def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> 
     assert client.get_run(ids["cut"]).data.metrics
     assert not list(work.rglob("*.journal"))
     assert not list(recover_each(tmp_path / "state"))
+
+
+def test_a_step_without_a_run_ends_when_its_runner_was_killed(store: str, tmp_path: Path) -> None:
+    """`recover` makes its run hours later: its end is the last sign of life, not the sending."""
+    journal, run, work = _begin(store, tmp_path)
+    begun = time.time() - 7200
+    step = work / "cut"
+    record = StepRecord(str(run.experiment_id), "cut", str(run.run_id), {}, started=begun)
+    record.keep(step)
+    (step / "started").write_text("")
+    (step / "ended").write_text("RUNNING")
+    os.utime(step / "ended", (begun + 60, begun + 60))
+    journal.leave()
+    assert [one.outcome for one in recover_each(tmp_path / "state")] == ["sent"]
+    info = MlflowClient().get_run((step / "started").read_text()).info
+    assert (info.status, info.start_time) == ("KILLED", int(1000 * begun))
+    assert info.end_time == pytest.approx(1000 * (begun + 60), abs=2)
 
 
 def test_a_step_that_still_runs_is_told_to_stop_first(store: str, tmp_path: Path) -> None:

@@ -314,8 +314,9 @@ class Runner:
             missing = f"No MLflow run could be made for step {name!r}, which was not run"
             run_id = self._store.ask(log_run, missing)
             if run_id is None:
-                record = StepRecord(result.experiment_id, name, result.run_id, tags, end_tags={})
-                record.keep(self.folder(name))
+                record = StepRecord(result.experiment_id, name, result.run_id, tags)
+                now = time.time()
+                replace(record, started=now, ended=now).keep(self.folder(name))
             is_logged = run_id is not None
             return Outcome(name, "SKIPPED", message, run_id, is_logged=is_logged)
         if outcome.run_id is None and started.exists():

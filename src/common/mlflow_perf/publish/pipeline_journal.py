@@ -119,11 +119,9 @@ def end_steps(client: MlflowClient, work: Path) -> None:
             continue
         # The last sign of life: what it has written, or what was measured.
         written = [path.stat().st_mtime for path in step.glob("logs/**/*")]
-        written.append((step / STARTED).stat().st_mtime)
-        with contextlib.suppress(OSError):
-            written.append((step / ENDED).stat().st_mtime)
         said = ""
         with contextlib.suppress(OSError):
+            written.append((step / ENDED).stat().st_mtime)
             said = (step / ENDED).read_text(encoding="utf-8")
         status = said if said in ("FINISHED", "FAILED") else "KILLED"
         if status == "KILLED":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ _FILES = (("logs", "logs"), *KEPT_FILES)
 
 _RECORD = "record.json"
 _NAME = "mlflow.runName"
-_KILLED = {f"{TAG}error": "the runner of its pipeline was killed"}
 # Azure ML's REST interface v2.0 takes less than MLflow's own server.
 _BATCH = 100
 _VALUE_CHARS = 500
@@ -46,8 +44,8 @@ class StepRecord:
         tags: Its tags from the begin.
         params: Its parameters.
         started: Unix time of its begin; None for the time at which the run is made.
-        status: How it ended; until then what it is if its runner is killed.
-        ended: Unix time of its end; None if unknown.
+        status: How it ended.
+        ended: Unix time of its end; None until then.
         end_tags: The tags that it has at the end.
     """
 
@@ -59,7 +57,7 @@ class StepRecord:
     started: float | None = None
     status: str = "KILLED"
     ended: float | None = None
-    end_tags: dict[str, str] = field(default_factory=lambda: dict(_KILLED))
+    end_tags: dict[str, str] = field(default_factory=dict)
 
     def keep(self, step: Path) -> None:
         """Write it into the folder of the step, for `complete`."""
@@ -150,6 +148,8 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
 def complete(client: MlflowClient, step: Path) -> None:
     """Give MLflow what it does not have of a step: its run, tags, files and end.
 
+    A step of which no end is kept, because its runner was killed, stays RUNNING.
+
     Args:
         client: A client of the store.
         step: The folder of the step, with a record.
@@ -164,7 +164,8 @@ def complete(client: MlflowClient, step: Path) -> None:
     for key, value in record.end_tags.items():
         client.set_tag(run_id, key, value)
     upload_files(client, run_id, step)
-    end_run(client, run_id, record.status, ended=record.ended or time.time())
+    if record.ended is not None:
+        end_run(client, run_id, record.status, ended=record.ended)
     (step / _RECORD).unlink()
 
 
