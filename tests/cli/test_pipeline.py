@@ -106,6 +106,8 @@ def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:5001"}
     assert find_place(None, environ=uri).uri == "http://127.0.0.1:5001"
     assert find_place(tmp_path / "x", environ=uri).uri == f"sqlite:///{tmp_path}/x/mlflow.db"
+    near = {"MLFLOW_TRACKING_URI": "sqlite:///near.db"}  # each step works in a folder of its own
+    assert find_place(None, environ=near).uri == f"sqlite:////{str(tmp_path).lstrip('/')}/near.db"
     assert find_place(None, environ={}).folder == tmp_path / "demo"
     with pytest.raises(SettingError, match="not an address") as caught:
         find_place(Path("http://me:secret@127.0.0.1:5001"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def _record(status: str = "FINISHED") -> StepRecord:
         status=status,
         ended=1060.0,
         end_tags={"mlflow_perf.attempts": "2"},
+        store=os.environ["MLFLOW_TRACKING_URI"],
     )
 
 
@@ -101,12 +103,16 @@ def test_the_journals_of_a_step_share_its_run(store: str, tmp_path: Path) -> Non
     assert share(first).run_id is None  # no step's
     (step / STARTED).write_text("")
     assert share(first).run_id is None  # without a record
+    replace(_record(), store="http://another").keep(step)
+    assert share(first).run_id is None  # the step chose another store
     _record().keep(step)
     made = share(first)
     assert (made.run_id, made.own_run) == ((step / STARTED).read_text(), False)
     assert MlflowClient(store).get_run(str(made.run_id)).info.run_name == "fit"
     assert share(second).run_id == made.run_id
     assert (share(second, "other").run_id, share(second, "other").own_run) == ("other", True)
+    (step / "record.json").unlink()  # MLflow has the rest of the step
+    assert (share(second).run_id, share(second).own_run) == (made.run_id, False)
 
 
 @pytest.mark.usefixtures("store")

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from mlflow_perf.core.uris import redact_address
+from mlflow_perf.core.uris import absolute_store, redact_address, redact_password
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.node.exit_cause import STOP_NOTE_VARIABLE, End
 from mlflow_perf.node.place import hide_launcher
@@ -61,7 +61,6 @@ class StepJob:
         tags: Tags of the child run.
         python: Interpreter of the step; None for the runner's own.
         fault: Why the step cannot be run, found before it; empty if it can.
-        uri: Tracking URI for the step's own code; None for that of `place`.
         size: What the step asks for; None if it is neither limited nor held back.
     """
 
@@ -76,7 +75,6 @@ class StepJob:
     tags: dict[str, str] = field(default_factory=dict)
     python: Path | None = None
     fault: str = ""
-    uri: str | None = None
     size: StepSize | None = None
 
     def make_environment(self, run_id: str | None, attempt: int) -> dict[str, str]:
@@ -85,7 +83,7 @@ class StepJob:
         own = [] if self.python is None else name_python(self.python, self.folder / "python")
         environ |= {
             "PATH": make_search_path(environ, *own),
-            "MLFLOW_TRACKING_URI": self.uri or self.place.uri,
+            "MLFLOW_TRACKING_URI": self.place.uri,
             "MLFLOW_EXPERIMENT_ID": self.experiment_id,
             "PYTHONUNBUFFERED": "1",
             # A progress bar for each uploaded file is noise in a log.
@@ -105,8 +103,9 @@ class StepJob:
     def make_record(self, started: float) -> StepRecord:
         """Return what the step's run is to be, if it began at that Unix time."""
         return StepRecord(
-            self.experiment_id, self.step.name, self.parent, self.tags, self.params, started
-        )
+            self.experiment_id, self.step.name, self.parent, self.tags, self.params, started,
+            store=redact_password(absolute_store(self.place.uri)),
+        )  # fmt: skip
 
     def list_inner_variables(self) -> list[str]:
         """Return the component's variables that would change the wrapper's own Python."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.uris import redact_param
+from mlflow_perf.core.uris import redact_param, redact_password
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
@@ -47,6 +47,7 @@ class StepRecord:
         status: How it ended.
         ended: Unix time of its end; None until then.
         end_tags: The tags that it has at the end.
+        store: Its store, without password: the step may choose another one for its reports.
     """
 
     experiment_id: str
@@ -58,6 +59,7 @@ class StepRecord:
     status: str = "KILLED"
     ended: float | None = None
     end_tags: dict[str, str] = field(default_factory=dict)
+    store: str = ""
 
     def keep(self, step: Path) -> None:
         """Write it into the folder of the step, for `complete`."""
@@ -184,10 +186,11 @@ def share_run(path: Path, delivery: Delivery) -> None:
     run = delivery.run
     if run.run_id is not None or not steps:
         return
-    record = _read_record(steps[0])
-    if record is not None:
+    if (record := _read_record(steps[0])) is None:  # MLflow has all else of the step
+        run.run_id = (steps[0] / STARTED).read_text(encoding="utf-8") or None
+    elif redact_password(run.tracking_uri) == record.store:
         run.run_id = provide_run(open_client(run.tracking_uri), steps[0], record)
-        run.own_run = False
+    run.own_run = run.own_run and run.run_id is None
 
 
 def _read_record(step: Path) -> StepRecord | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.uris import (
+    absolute_store,
     blocking_file,
     encode_query,
     first_line,
@@ -97,7 +98,7 @@ def find_place(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> P
         )
     if to is not None:
         return make_embedded_place(to)
-    uri = environ.get("MLFLOW_TRACKING_URI")
+    uri = absolute_store(environ.get("MLFLOW_TRACKING_URI", ""))  # each step has its own folder
     return Place(uri) if uri else make_embedded_place(Path("demo"))
 
 
