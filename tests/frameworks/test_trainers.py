@@ -114,3 +114,40 @@ def test_transformers(session: StepMetrics, tmp_path: Path) -> None:
     assert found.parts["backward"].count == 8
     named = sum(t.total_ms for n, t in found.parts.items() if n not in ("input", "compute"))
     assert named <= found.parts["compute"].total_ms * 1.001
+
+
+def test_an_evaluation_beside_a_callback_is_no_wait(session: StepMetrics, tmp_path: Path) -> None:
+    """Transformers tells its end alone, so that the callback times the method."""
+    pytest.importorskip(
+        "transformers", reason="transformers is not installed: run `make test-frameworks`"
+    )
+    from transformers import Trainer, TrainingArguments
+
+    from mlflow_perf.integrations.transformers import make_callback, unfollow
+
+    base: Any = torch.nn.Module
+
+    class Slow(base):  # type: ignore[misc]  # untyped here
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any) -> dict[str, Any]:
+            time.sleep(0.0 if self.training else 0.2)
+            return {"loss": self.layer(x).square().mean(), "logits": x}
+
+    rows = [{"x": torch.ones(4)} for _ in range(16)]
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), num_train_epochs=2, per_device_train_batch_size=4,
+        eval_strategy="steps", eval_steps=2, save_strategy="no", report_to=[],
+        disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    training.disable()
+    Trainer(
+        Slow(), arguments, train_dataset=rows, eval_dataset=rows[:4], callbacks=[make_callback()]
+    ).train()
+    unfollow()
+    found = session.records()["step"][0]
+    assert found.step.count == 8
+    assert found.parts["evaluation"].total_ms >= 800
+    assert found.parts["compute"].total_ms >= 600  # the last evaluation is after the last step

@@ -30,16 +30,22 @@ def follow(module: ModuleType) -> None:
         module: `transformers.trainer`.
     """
     _events.follow(module.CallbackHandler, "call_event")
-    _events.replace(module.Trainer, "evaluate", aside("evaluation"))
-    _events.replace(module.Trainer, "_save_checkpoint", aside("checkpoint"))
+    _divide(module.Trainer)
+
+
+def _divide(trainer: type) -> None:
+    """Time the evaluations and checkpoints of followed Trainers: no event tells their begin."""
+    _events.replace(trainer, "evaluate", aside("evaluation"))
+    _events.replace(trainer, "_save_checkpoint", aside("checkpoint"))
 
 
 def make_callback() -> Any:
-    """Return a callback for `Trainer(callbacks=[…])` that times steps and the wait for batches.
+    """Return a callback for `Trainer(callbacks=[…])` that times steps, input and evaluations.
 
     Raises:
         MissingDependencyError: When transformers is not installed.
     """
     with needing("transformers", "transformers"):
-        from transformers import TrainerCallback
+        from transformers import Trainer, TrainerCallback
+    _divide(Trainer)
     return _make_class(TrainerCallback, make_callback)()
