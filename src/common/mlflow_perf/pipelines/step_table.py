@@ -105,7 +105,7 @@ def build_rows(graph: Graph, result: Result, found: Iterable[PerfRun] | None) ->
             run_id=outcome.run_id,
             message=outcome.message,
         )
-        # Where MLflow made no run in time, the step's report has made one.
+        # Where MLflow made no run in time, the end of the pipeline has.
         run = runs.get(outcome.run_id) if outcome.run_id else of_steps.get(name)
         nodes = list(run.nodes.values()) if run is not None else []
         if run is not None and run.duration_sec and outcome.status != "SKIPPED":
