@@ -138,6 +138,17 @@ jobs:
 """
 
 
+def _start_pipeline(ill: Faults, folder: Path) -> subprocess.Popen[str]:
+    """Run the pipeline of a folder with one retry and quick time-outs."""
+    environ = os.environ | QUICK | {"MLFLOW_PERF_DIR": str(ill.state)}
+    command = [sys.executable, "-m", "mlflow_perf", "pipeline", "run", "pipeline.yml"]
+    return subprocess.Popen(
+        [*command, "--environments", "here", "--retries", "1"], cwd=folder, text=True,
+        env=environ | {"MLFLOW_TRACKING_URI": ill.proxy.uri},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
 def test_a_pipeline_goes_on_without_it(faults: Faults, fault: Fault, tmp_path: Path) -> None:
     """No step waits for the server for long, and recover makes the pipeline whole."""
     ill = [faults.ill(how, from_now=False) for how in ("refuses", 404)]
@@ -146,15 +157,7 @@ def test_a_pipeline_goes_on_without_it(faults: Faults, fault: Fault, tmp_path: P
         folder = tmp_path / str(one.how)
         folder.mkdir()
         (folder / "pipeline.yml").write_text(PIPELINE.format(gate=folder))
-        environ = os.environ | QUICK | {"MLFLOW_PERF_DIR": str(one.state)}
-        command = [sys.executable, "-m", "mlflow_perf", "pipeline", "run", "pipeline.yml"]
-        jobs.append(
-            subprocess.Popen(
-                [*command, "--environments", "here", "--retries", "1"], cwd=folder, text=True,
-                env=environ | {"MLFLOW_TRACKING_URI": one.proxy.uri},
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )
-        )  # fmt: skip
+        jobs.append(_start_pipeline(one, folder))
     for one, job in zip(ill, jobs, strict=True):
         folder = tmp_path / str(one.how)
         while not (folder / "begun").exists():
@@ -231,13 +234,7 @@ def test_a_server_that_restarts_beside_steps(faults: Faults, fault: Fault, tmp_p
     ill = faults.ill("refuses", from_now=False)
     (tmp_path / "pipeline.yml").write_text(RESTART.format(gate=tmp_path, python=sys.executable))
     (tmp_path / "block.py").write_text(BLOCK)
-    environ = os.environ | QUICK | {"MLFLOW_PERF_DIR": str(ill.state)}
-    command = [sys.executable, "-m", "mlflow_perf", "pipeline", "run", "pipeline.yml"]
-    job = subprocess.Popen(
-        [*command, "--environments", "here", "--retries", "1"], cwd=tmp_path, text=True,
-        env=environ | {"MLFLOW_TRACKING_URI": ill.proxy.uri},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    job = _start_pipeline(ill, tmp_path)
 
     def wait_for(*names: str) -> None:
         while not all((tmp_path / name).exists() for name in names):

@@ -278,10 +278,11 @@ def test_what_mlflow_did_not_take_of_a_step_is_sent_at_the_end(
     monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "state"))
     sent: list[Path] = []
 
-    def send_left(_: str, work: Path) -> None:
+    def send_left(_: str, work: Path) -> bool:
         sent.append(work)
         if not is_back:
             raise RuntimeError("it is still away")
+        return True
 
     monkeypatch.setattr(runner_module, "send_left", send_left)
     runner, _ = _runner(_chain(), tmp_path / "w")

@@ -56,6 +56,8 @@ def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> 
     journal, run, work = _begin(store, tmp_path)
     ids = {name: _begin_step(run, work, name) for name in ("cut", "done", "own")}
     (work / "done" / "ended").write_text("FINISHED")
+    (work / "own" / "code" / "outputs").mkdir(parents=True)
+    (work / "own" / "code" / "outputs" / "model.txt").write_text("half")
     _measure(run, work, "cut", ids["cut"], "measured")
     journal.leave()
     left = list(recover_each(tmp_path / "state"))
@@ -74,6 +76,7 @@ def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> 
     assert parent.status == "KILLED"
     assert parent.end_time == max(info.end_time for info in infos.values())
     assert client.get_run(ids["cut"]).data.metrics
+    assert [file.path for file in client.list_artifacts(ids["own"])] == ["outputs"]
     assert not list(work.rglob("*.journal"))
     assert not list(recover_each(tmp_path / "state"))
 

@@ -193,19 +193,18 @@ class Runner:
     def _end(self, result: Result) -> bool:
         """End the parent run; return whether MLflow has all of the pipeline now."""
         run_id, work, uri = result.run_id, self.work, self.tracking.place.uri
-        has_failed = self._store.has_failed
-        if has_failed or any(not outcome.is_logged for outcome in result.steps.values()):
-            self._store.has_failed = False  # the store may be back, and then has all of it
-            what = "What the steps left could not be sent"
-            self._store.ask(lambda: send_left(uri, work), what, is_long=True)
 
         def end() -> bool:
             self.tracking.metrics(run_id, {"duration_sec": result.duration_sec})
             self.tracking.end(run_id, result.status)
             return True
 
+        is_sent = all(step.is_logged for step in result.steps.values())
+        if self._store.has_failed or not is_sent:  # it may be back, and then has all of it
+            what = "What the steps left could not be sent"
+            is_sent = bool(self._store.ask(lambda: send_left(uri, work), what, is_long=True))
         is_ended = self._store.ask(end, "The run of the pipeline could not be ended")
-        return bool(is_ended) and not self._store.has_failed and not list_unsent(work)
+        return bool(is_ended) and is_sent and not list_unsent(work)
 
     def _start(self, experiment: str) -> tuple[Delivery, Journal]:
         """Start the parent run, and return the journal by which `recover` would end it."""

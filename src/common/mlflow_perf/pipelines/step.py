@@ -218,8 +218,8 @@ def run_step(
         outcome = replace(outcome, duration_sec=time.monotonic() - began)
         outcome = _settle_report(job, outcome, tracking, store)
         tags = _end_run(tracking, outcome, store, job.folder)
-        outcome = replace(outcome, is_logged=not store.has_failed)
-        if store.has_failed:
+        outcome = replace(outcome, is_logged=outcome.is_logged and not store.has_failed)
+        if not outcome.is_logged:
             record = job.make_record(started)
             end = started + outcome.duration_sec
             replace(record, status=outcome.status, ended=end, end_tags=tags).keep(job.folder)
@@ -329,9 +329,8 @@ def _settle_report(
 
     what = f"The figures of step {name!r} could not be sent"
     reported = bool(store.ask(settle, what, is_long=True))
-    if any([*journals.glob("*.journal"), *measured.glob("*.journal")]):
-        store.has_failed = True  # `recover` has said why
-    return replace(outcome, reported=reported)
+    is_left = any([*journals.glob("*.journal"), *measured.glob("*.journal")])
+    return replace(outcome, reported=reported, is_logged=outcome.is_logged and not is_left)
 
 
 def _end_run(

@@ -29,8 +29,8 @@ _away: set[str] = set()
 """Stores that did not answer this process the last time."""
 
 
-def send_left(uri: str, work: Path) -> None:
-    """Send what the steps of a pipeline left, and end their runs that are still open.
+def send_left(uri: str, work: Path) -> bool:
+    """Send what the steps of a pipeline left, and end their runs; return whether all was sent.
 
     Args:
         uri: The store.
@@ -43,6 +43,7 @@ def send_left(uri: str, work: Path) -> None:
         for left in recover(folder, of_any_host=True):
             _log.debug("%s was sent at last", left.journal)
     end_steps(open_client(uri), work)
+    return not list_unsent(work)
 
 
 def _knock(uri: str) -> MlflowCall[object]:

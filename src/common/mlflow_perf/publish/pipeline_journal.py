@@ -15,7 +15,7 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import read_head
-from mlflow_perf.publish.step_record import STARTED, complete, list_recorded
+from mlflow_perf.publish.step_record import STARTED, complete, list_recorded, upload_files
 from mlflow_perf.tracking.client import end_run
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PIPELINE_TAG
@@ -127,8 +127,7 @@ def end_steps(client: MlflowClient, work: Path) -> None:
         if status == "KILLED":
             why = "stopped" if said == "KILLED" else "the runner of its pipeline was killed"
             client.set_tag(run_id, "mlflow_perf.error", why)
-        if (step / "logs").is_dir():
-            client.log_artifacts(run_id, str(step / "logs"), "logs")
+        upload_files(client, run_id, step)
         run = client.get_run(run_id)
         lasted = run.data.metrics.get("duration_sec", 0.0)
         ended = max([run.info.start_time / 1000 + lasted, *written])
