@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -82,15 +83,21 @@ def test_the_first_run_of_a_left_step_is_the_steps(
 ) -> None:
     """The server was away when the step began: with the step's run, MLflow would continue that."""
     client = MlflowClient(store)
-    parent = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
-    monkeypatch.setattr(plugin, "_has_step", False)
-    left = {"parent": parent, "step": "load data", "store": store}
+    home = os.environ["MLFLOW_EXPERIMENT_ID"]
+    parent = client.create_run(home).info.run_id
+    monkeypatch.setattr(plugin, "_runs_of_step", itertools.count())
+    left = {"parent": parent, "step": "load data", "store": store, "experiment": home}
     monkeypatch.setenv("MLFLOW_PERF_LEFT_STEP", json.dumps(left))
+    mlflow.set_experiment("another")  # of the job's own
+    with mlflow.start_run() as other:
+        pass
+    mlflow.set_experiment(experiment_id=home)
     with mlflow.start_run() as first:
         pass
     with mlflow.start_run() as second:
         pass
-    tags = [client.get_run(run.info.run_id).data.tags for run in (first, second)]
+    tags = [client.get_run(run.info.run_id).data.tags for run in (first, second, other)]
     assert tags[0]["mlflow.parentRunId"] == parent
     assert tags[0]["mlflow_perf.step"] == "load data"
-    assert not {"mlflow.parentRunId", "mlflow_perf.step"} & set(tags[1])
+    for none in tags[1:]:
+        assert not {"mlflow.parentRunId", "mlflow_perf.step"} & none.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -105,6 +106,27 @@ def test_the_run_begins_and_ends_with_its_command(
     assert 0 <= began - run.info.start_time / 1000 < 5
     assert 0 <= run.info.end_time / 1000 - ended < 5
     assert run.info.end_time - run.info.start_time == pytest.approx(1000 * took_sec, abs=500)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "noted", "status"),
+    [
+        ("trap '' TERM; kill -TERM 0; exit 0", 0, "FINISHED", "FINISHED"),
+        ("trap '' TERM; kill -TERM 0; exit 7", 7, "FAILED", "FAILED"),
+        ("kill -TERM $$", -15, "RUNNING", "KILLED"),
+    ],
+)
+def test_the_command_of_a_step_ends_as_its_exit_code_says(
+    tmp_path: Path, script: str, code: int, noted: str, status: str
+) -> None:
+    """So the runner of the pipeline has it, too; if that is killed, the file has the end."""
+    end_file, environ = tmp_path / "ended", {**os.environ, "MLFLOW_PERF_DIR": str(tmp_path)}
+    end_file.write_text("RUNNING")
+    held = ("--hold", "--end-file", str(end_file), "--", "sh", "-c", script)
+    done = wrapped(*held, env=environ, start_new_session=True)  # `kill 0` is for all of its group
+    assert (done.returncode, end_file.read_text()) == (code, noted)
+    (journal,) = tmp_path.glob("*.journal")
+    assert json.loads(journal.read_text().splitlines()[-1])["final"]["status"] == status
 
 
 @pytest.mark.e2e

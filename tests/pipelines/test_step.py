@@ -139,7 +139,7 @@ def test_without_a_run_its_reports_wait(job: StepJob, monkeypatch: pytest.Monkey
     first, second, third = _log(job).splitlines()
     assert (first, second) == ("MLFLOW_RUN_ID=", "MLFLOW_PERF_PARENT=")
     told = json.loads(third.partition("=")[2])
-    assert told == {"parent": "parent", "step": "fit", "store": "sqlite:///x.db"}
+    assert told == {"parent": "parent", "step": "fit", "store": "sqlite:///x.db", "experiment": "1"}
 
 
 def test_a_folder_that_cannot_be_written_is_the_steps_failure(job: StepJob) -> None:

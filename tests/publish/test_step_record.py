@@ -18,9 +18,10 @@ from mlflow_perf.publish.step_record import (
     list_recorded,
     provide_run,
     share_run,
+    upload_files,
 )
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.perf_run import PARENT_TAG
+from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
 from mlflow_perf.tracking.run_handle import RunHandle
 
 
@@ -64,17 +65,42 @@ def test_mlflow_gets_all_of_a_step(store: str, tmp_path: Path) -> None:
     complete(client, step)  # nothing is there any more
 
 
+def test_a_named_pipe_among_its_files_is_left_out(store: str, tmp_path: Path) -> None:
+    """MLflow would open it, and wait for ever for somebody who writes into it."""
+    outputs = tmp_path / "code" / "outputs"
+    (outputs / "deep").mkdir(parents=True)
+    os.mkfifo(outputs / "pipe")
+    (outputs / "lost").symlink_to("nothing")
+    for name in ("model.txt", "deep/more.txt"):
+        (outputs / name).write_text("a model")
+    client = MlflowClient(store)
+    run_id = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
+    upload_files(client, run_id, tmp_path)
+    found = {
+        file.path
+        for at in ("outputs", "outputs/deep")
+        for file in client.list_artifacts(run_id, at)
+    }
+    assert found == {"outputs/model.txt", "outputs/deep", "outputs/deep/more.txt"}
+
+
 def test_a_run_that_its_job_made_is_its_run(store: str, tmp_path: Path) -> None:
-    """Two runs of one step would be two steps."""
+    """Two runs of one step would be two steps: it is the first one, from the step's begin on."""
     client, record = MlflowClient(store), _record("FAILED")
     tags = {PARENT_TAG: "the-parent", "mlflow_perf.step": "fit"}
-    made = client.create_run(record.experiment_id, tags=tags).info.run_id
+    other, made = (
+        client.create_run(record.experiment_id, start_time=at, tags=tags).info.run_id
+        for at in (1040_000, 1030_000)
+    )
     assert provide_run(client, tmp_path / "fit", record) == made
     record.keep(tmp_path / "fit")
     complete(client, tmp_path / "fit")
     run = client.get_run(made)
     assert (run.info.status, run.data.params["rows"]) == ("FAILED", "3")
     assert run.info.run_name == "fit"
+    perf_run = PerfRun.from_mlflow(run)
+    assert (perf_run.started, perf_run.ended) == (1000.0, 1060.0)
+    assert not {PARENT_TAG, "mlflow_perf.step"} & client.get_run(other).data.tags.keys()
 
 
 def test_a_damaged_record_is_left_out(store: str, tmp_path: Path) -> None:

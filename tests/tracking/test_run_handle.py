@@ -91,7 +91,7 @@ def test_the_runner_of_a_pipeline_makes_the_runs_of_its_steps(
 ) -> None:
     """A step that began without one has no other; a group inside it has steps of its own."""
     assert not RunHandle("http://server").is_left
-    left = LeftStep("the-pipeline", "load data", "http://server")
+    left = LeftStep("the-pipeline", "load data", "http://server", "0")
     monkeypatch.setenv("MLFLOW_PERF_LEFT_STEP", json.dumps(asdict(left)))
     assert find_left_step() == left
     assert RunHandle("http://server").is_left

@@ -7,6 +7,7 @@ its top. The class does not inherit from MLflow's: MLflow only calls its two met
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import sys
@@ -91,15 +92,17 @@ def _name_step() -> dict[str, str]:
 
     With the step's run in `MLFLOW_RUN_ID`, MLflow continues that once, and any other is no step.
     """
-    global _has_step  # noqa: PLW0603 - of the process
     import mlflow
 
     from mlflow_perf.tracking.run_handle import RunHandle, find_left_step
 
     left = find_left_step()
-    if left is None or _has_step or not RunHandle(str(mlflow.get_tracking_uri())).is_left:
+    if left is None or not RunHandle(str(mlflow.get_tracking_uri())).is_left:
         return {}
-    _has_step = True
+    # A run inside another one is that one's, and one in an experiment of the job's own is no step.
+    is_apart = os.environ.get("MLFLOW_EXPERIMENT_ID") != left.experiment
+    if is_apart or mlflow.active_run() is not None or next(_runs_of_step):
+        return {}
     return {"mlflow.parentRunId": left.parent, "mlflow_perf.step": left.step}
 
 
@@ -125,7 +128,7 @@ class _WhenImported:
             _follow_runs()
 
 
-_has_step = False
+_runs_of_step = itertools.count()  # each number is given once, whatever the threads
 _switch: Any = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import click
 
@@ -23,6 +24,7 @@ from mlflow_perf.session.run_check import check_run
 @click.option("--scrape", multiple=True, metavar="URL", help="Also read this Prometheus endpoint.")
 @click.option("--own-run", is_flag=True, help="Report to a run of its own, even if CMD starts one.")
 @click.option("--hold", is_flag=True, hidden=True, help="Leave the report in the journal.")
+@click.option("--end-file", hidden=True, help="The file that gets the status of a step's command.")
 @click.argument("argv", metavar="-- CMD …", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     argv: tuple[str, ...],
@@ -33,6 +35,7 @@ def command(
     scrape: tuple[str, ...],
     own_run: bool,
     hold: bool,
+    end_file: str | None,
 ) -> None:
     """Run a command, and report to MLflow what it used, wasted and waited for.
 
@@ -51,7 +54,7 @@ def command(
         settings = Settings.load(name=name, interval=interval, run_id=run_id, scrape=scrape or None)
         if settings.run_id is not None:
             check_run(settings.run_id, settings.start_timeout)
-        code = run_command(
-            argv, settings.name or name_component(argv), settings, hold=hold, own_run=own_run
-        )
+        name = settings.name or name_component(argv)
+        step = None if end_file is None else Path(end_file)
+        code = run_command(argv, name, settings, hold=hold, own_run=own_run, end_file=step)
     leave(code)

@@ -96,7 +96,8 @@ class StepJob:
         if run_id:
             environ["MLFLOW_RUN_ID"] = run_id
         else:  # its reports wait until there is one
-            left = LeftStep(self.parent, self.step.name, environ["MLFLOW_TRACKING_URI"])
+            store, experiment = environ["MLFLOW_TRACKING_URI"], self.experiment_id
+            left = LeftStep(self.parent, self.step.name, store, experiment)
             environ[LEFT_STEP_VARIABLE] = json.dumps(asdict(left))
         return environ
 
@@ -117,6 +118,7 @@ class StepJob:
         inner += [f"{name}={self.step.environment[name]}" for name in self.list_inner_variables()]
         return (
             *(sys.executable, "-m", "mlflow_perf", "run", "--hold"),
+            *("--end-file", str(self.folder / ENDED)),
             *("--name", self.step.component, "--", "env", *inner),
         )
 
@@ -205,8 +207,6 @@ def run_step(
             job.folder.mkdir(parents=True, exist_ok=True)
             # The runner, perhaps on another machine, reads from this file that the step has begun.
             (job.folder / STARTED).write_text(run_id or "", encoding="utf-8")
-            # Its end goes into this file, which has its place then when the disk is full.
-            (job.folder / ENDED).write_text("RUNNING", encoding="utf-8")
             outcome = _run_attempts(job, outcome, sized, tracking, store)
         except PipelineError as error:
             outcome = replace(outcome, message=str(error))
@@ -252,6 +252,8 @@ def _run_attempts(
         # Azure ML has these two in the working folder, and keeps what a script writes there.
         for folder in (*job.outputs, logs, *(job.folder / name for name, _ in KEPT_FILES)):
             folder.mkdir(parents=True, exist_ok=True)
+        # Its end goes into this file, which has its place then when the disk is full.
+        (job.folder / ENDED).write_text("RUNNING", encoding="utf-8")
         environ = job.make_environment(outcome.run_id, attempt)
         limits = Limits(job.step.timeout_sec, job.stop, job.folder / f"stopped-{attempt}")
         environ[STOP_NOTE_VARIABLE] = str(limits.note)

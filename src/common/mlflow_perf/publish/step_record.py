@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import redact_param, redact_password
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG
+from mlflow_perf.tracking.perf_run import BEGAN_TAG, PARENT_TAG, TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -118,12 +118,16 @@ def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
     if not run_id:
         name = record.tags.get(f"{TAG}step", record.name).replace("'", "")
         of_step = f"tags.`{PARENT_TAG}` = '{record.parent}' and tags.`{TAG}step` = '{name}'"
-        found = client.search_runs([record.experiment_id], of_step, max_results=1)
+        found = client.search_runs([record.experiment_id], of_step, order_by=["start_time"])
         run_id = str(found[0].info.run_id) if found else make_run(client, record)
         if found:  # its report knows better what its component is
             known = {**record.tags, **found[0].data.tags, _NAME: record.name}
-            for key in (*record.tags, _NAME):
+            known |= {} if record.started is None else {BEGAN_TAG: str(record.started)}
+            for key in {*record.tags, _NAME, BEGAN_TAG} & known.keys():
                 client.set_tag(run_id, key, known[key])
+        for other in found[1:]:  # several processes of the job made one each: these are no steps
+            for key in (PARENT_TAG, f"{TAG}step"):
+                client.delete_tag(other.info.run_id, key)
         with contextlib.suppress(OSError):
             step.mkdir(parents=True, exist_ok=True)
             started.write_text(run_id, encoding="utf-8")
@@ -132,6 +136,8 @@ def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
 
 def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     """Give the run of a step its logs, and the files that Azure ML keeps of it.
+
+    Named pipes, sockets and links to nothing are left out.
 
     Args:
         client: A client of the store.
@@ -143,8 +149,14 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     """
     for folder, path in _FILES:
         kept = step / folder
-        if kept.is_dir() and any(kept.iterdir()):
+        found = [file for file in kept.rglob("*") if not file.is_dir()]
+        files = [file for file in found if file.is_file()]
+        if len(files) == len(found) > 0:
             client.log_artifacts(run_id, str(kept), path)
+            continue
+        for file in files:  # MLflow would wait for ever for who writes into a named pipe
+            place = PurePosixPath(path, file.parent.relative_to(kept))
+            client.log_artifact(run_id, str(file), str(place))
 
 
 def complete(client: MlflowClient, step: Path) -> None:

@@ -22,7 +22,12 @@ from mlflow_perf.core.program_age import program_age_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
-from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_oom_counts
+from mlflow_perf.node.exit_cause import (
+    count_new_oom_kills,
+    name_signal,
+    read_oom_counts,
+    read_stop_note,
+)
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.records import MB
@@ -134,7 +139,13 @@ def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: i
 
 
 def run_command(
-    argv: Sequence[str], name: str, settings: Settings, *, hold: bool = False, own_run: bool = False
+    argv: Sequence[str],
+    name: str,
+    settings: Settings,
+    *,
+    hold: bool = False,
+    own_run: bool = False,
+    end_file: Path | None = None,
 ) -> int:
     """Run a command to its end, report it, and return its exit code, -n for signal n.
 
@@ -146,11 +157,14 @@ def run_command(
         settings: The settings.
         hold: Whether to leave the report in the journal, for another program to send.
         own_run: Whether to report to a run of its own, even if the command starts one.
+        end_file: Of a pipeline's step, gets the status of a command that ended by itself, at once:
+            its runner may be killed before it reads that from the exit code.
 
     Raises:
         MlflowPerfError: When a setting cannot be used; the command is not started then.
     """
     recording = Recording(name, settings, is_command=True, hold=hold)
+    runner_pid = None if end_file is None else os.getppid()
     try:
         _try_step(recording.gather)
         child: HeldChild | _PlainChild = HeldChild(argv) if _CAN_HOLD else _PlainChild(argv)
@@ -163,7 +177,10 @@ def run_command(
         raise
     may_join = not (own_run or hold or settings.live)
     runs = CommandRuns(recording, recording.spool_path, may_join=may_join)
-    code, end = _follow(child, recording, RemoteTasks(argv, child.pid), runs)
+    code, end = _follow(child, recording, RemoteTasks(argv, child.pid), runs, runner_pid)
+    if end_file is not None and recording.node.count == 1 and end.status != "KILLED":
+        with contextlib.suppress(OSError):  # only `recover` reads it
+            end_file.write_text(end.status, encoding="utf-8")
     with contextlib.suppress(KeyboardInterrupt):  # the report is kept, and a message has said so
         child.allow_interrupt()
         _try_step(lambda: _finish(recording, runs, end))
@@ -182,7 +199,11 @@ def _finish(recording: Recording, runs: CommandRuns, end: Outcome) -> None:
 
 
 def _follow(
-    child: HeldChild | _PlainChild, recording: Recording, tasks: RemoteTasks, runs: CommandRuns
+    child: HeldChild | _PlainChild,
+    recording: Recording,
+    tasks: RemoteTasks,
+    runs: CommandRuns,
+    runner_pid: int | None,
 ) -> tuple[int, Outcome]:
     """Record a command until it has ended; return its exit code, -n for signal n, and the outcome.
 
@@ -191,6 +212,7 @@ def _follow(
         recording: What records it.
         tasks: What finds the tasks that it starts elsewhere.
         runs: What finds the MLflow runs that it starts.
+        runner_pid: The pipeline's runner, of whose step this is the command; None for none.
     """
     counts = read_oom_counts()
 
@@ -214,8 +236,12 @@ def _follow(
             "The command ended while mlflow-perf itself was stopped or held up, for %.0f s: up to "
             "that much of the time in its report is not its own.", child.unseen_sec,
         )  # fmt: skip
+    # Unless the runner ends the step, or is gone, a step that lives on after a signal ends as its
+    # exit code says: so the runner has it, too.
+    lives_on = runner_pid == os.getppid() and read_stop_note() is None
+    received = () if lives_on else child.received
     end = judge_end(
-        code, ended_by=ended_by, received=child.received, oom_kills=count_new_oom_kills(counts)
+        code, ended_by=ended_by, received=received, oom_kills=count_new_oom_kills(counts)
     )
     account = find_ended_child(child.pid)
     used_sec = 0.0 if account is None else account.cpu_sec

@@ -12,7 +12,7 @@ from mlflow_perf.tracking.fleet_sql import list_further_components
 from mlflow_perf.tracking.fleet_store import find_sql_store, read_figures
 from mlflow_perf.tracking.fleet_sums import FIGURES, USER_TAG
 from mlflow_perf.tracking.load import list_experiments, make_client
-from mlflow_perf.tracking.perf_run import MEASURED_TAG, PARENT_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import BEGAN_TAG, MEASURED_TAG, PARENT_TAG, TAG, PerfRun
 from mlflow_perf.tracking.search import iterate_runs
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _query_runs(store: Any, experiments: list[str], since_ms: int | None) -> Ite
             for owner, key, *figure in session.execute(of_runs):
                 if key in wanted:
                     metrics[owner].append(Metric(key, *figure))
-            keys = (*_TAGS, USER_TAG, PARENT_TAG, MEASURED_TAG)
+            keys = (*_TAGS, USER_TAG, PARENT_TAG, MEASURED_TAG, BEGAN_TAG)
             texts = select(tag.run_uuid, tag.key, tag.value)
             texts = texts.where(tag.run_uuid.between(*ids), tag.key.in_(keys))
             for owner, key, text in session.execute(texts):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.format import clean_metric_key, duration
-from mlflow_perf.core.json_io import from_json, read_number
+from mlflow_perf.core.json_io import from_json, read_number, require_number
 from mlflow_perf.core.uris import redact_param
 from mlflow_perf.model.document import (
     CIRCUMSTANCES,
@@ -40,6 +40,9 @@ GROUP_TAG = f"{TAG}group"
 
 PIPELINE_TAG = f"{TAG}pipeline"
 """Tag of a pipeline's parent run, with the pipeline's name."""
+
+BEGAN_TAG = f"{TAG}began"
+"""Tag of a step's run that its job made itself, with the Unix time of the step's begin."""
 
 MEASURED_TAG = f"{TAG}measured_by"
 """Tag of a run whose first component's figures are contained in those of the run that it names."""
@@ -193,6 +196,7 @@ class PerfRun:
         tags = {k: v for k, v in self.tags.items() if k not in foreign}
         said = nodes[0].extra if nodes else {}
         tags |= {f"{TAG}{n}": str(said[n]) for n in of_report if n in said}
+        own = {k.removeprefix(prefix): v for k, v in self.metrics.items() if k.startswith(prefix)}
         return replace(
             self,
             label=f"{component} of {self.label}",
@@ -200,11 +204,7 @@ class PerfRun:
             status=worst_status(node.status or "" for node in nodes) or self.status,
             started=first_start(nodes) or self.started,
             ended=last_end(nodes) or self.ended,
-            metrics={
-                key.removeprefix(prefix): value
-                for key, value in self.metrics.items()
-                if key.startswith(prefix)
-            },
+            metrics=own,
             tags={**tags, f"{TAG}component": component},
             document=document,
         )
@@ -273,10 +273,8 @@ class PerfRun:
     @property
     def depends_on(self) -> tuple[str, ...] | None:
         """Steps that had to end before this one began; None where the runner noted nothing."""
-        names = self.tags.get(f"{TAG}depends_on")
-        if names is None:
-            return None
-        return tuple(name.strip() for name in names.split(",") if name.strip())
+        said = self.tags.get(f"{TAG}depends_on")
+        return None if said is None else tuple(n.strip() for n in said.split(",") if n.strip())
 
     @property
     def submitted(self) -> float | None:
@@ -377,9 +375,10 @@ class PerfRun:
 
 
 def find_start(info: Any, tags: Mapping[str, str], metrics: Mapping[str, float]) -> float | None:
-    """Return when a run started; an imported workflow, when the earliest of all its jobs did.
+    """Return when what a run is of started: a step, or the earliest job of an imported workflow.
 
-    MLflow cannot move a run's start, and a later import may add earlier jobs.
+    MLflow cannot move a run's start. A job may have made its step's run late, and a later import
+    may add earlier jobs.
 
     Args:
         info: What has its `start_time` and `end_time`: MLflow's object, or a row of its table.
@@ -391,6 +390,8 @@ def find_start(info: Any, tags: Mapping[str, str], metrics: Mapping[str, float])
     started = float(info.start_time / 1000)
     if info.end_time and {IMPORTED_TAG, PIPELINE_TAG} <= tags.keys():
         started = min(started, info.end_time / 1000 - metrics.get("duration_sec", 0.0))
+    with suppress(ValueError):
+        started = min(started, require_number(float(tags.get(BEGAN_TAG, "")), least=0))
     return started
 
 

@@ -48,11 +48,13 @@ class LeftStep:
         parent: The run of the pipeline.
         step: Name of the step.
         store: The store in which the run is to be.
+        experiment: Id of the experiment in which it is to be.
     """
 
     parent: str
     step: str
     store: str
+    experiment: str
 
 
 def find_left_step() -> LeftStep | None:

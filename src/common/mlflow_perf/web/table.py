@@ -15,6 +15,7 @@ from mlflow_perf.model.document import read_status
 from mlflow_perf.tracking.fleet_runs import counts_steps_of
 from mlflow_perf.tracking.fleet_sql import hold_figures, list_further_components
 from mlflow_perf.tracking.perf_run import (
+    BEGAN_TAG,
     IMPORTED_TAG,
     PARENT_TAG,
     STATUS_TAG,
@@ -50,6 +51,7 @@ _TAGS = [
     COMPONENTS_TAG,
     STATUS_TAG,
     IMPORTED_TAG,
+    BEGAN_TAG,
     _NAME,
     *(f"{TAG}{name}" for name in ("pipeline", "advice", "baseline", "hostname")),
 ]
@@ -300,12 +302,13 @@ def query_steps(
         metrics = _read_values(session, models.SqlLatestMetric, unsummed, _STEP_KEYS)
         unjudged = {run.run_id for run in runs if _VERDICT[0] not in run.tags}
         open_steps = [run_id for run_id, step in steps.items() if step.value in unjudged]
-        tags = _read_values(session, models.SqlTag, open_steps, _VERDICT)
+        tags = _read_values(session, models.SqlTag, open_steps, (*_VERDICT, BEGAN_TAG))
     found: dict[str, list[PerfRun]] = {}
     for run_id, step in steps.items():
-        one = PerfRun("", run_id, step.name, tags=tags.get(run_id, {}))
+        said = tags.get(run_id, {})
+        one = PerfRun("", run_id, step.name, tags=said)
         if step.start_time is not None and step.end_time is not None:
-            one = replace(one, started=step.start_time / 1000, ended=step.end_time / 1000)
+            one = replace(one, started=find_start(step, said, {}), ended=step.end_time / 1000)
         found.setdefault(step.value, []).append(replace(one, metrics=metrics.get(run_id, {})))
     return found
 
