@@ -31,10 +31,36 @@ def test_a_job_has_the_peak_of_its_steps(tmp_path: Path) -> None:
     assert (workflow.name, workflow.left_out, len(workflow.tasks)) == ("cluster", 2, 3)
     done, killed, at_once = workflow.tasks
     assert (done.component, done.status, done.nodes) == ("train", "FINISHED", 2)
-    assert (done.peak_mb, done.memory_limit_mb) == (3072.0 + 2000 / 1024, 4096.0)
+    assert (done.peak_mb, done.memory_limit_mb) == (3072.0 + 2000 / 1024, None)
     assert done.metrics["job_cpu_avg_cores"] == 5.0
     assert (killed.status, killed.out_of_memory, killed.memory_limit_mb) == ("FAILED", True, 500.0)
     assert (at_once.out_of_memory, at_once.peak_mb, at_once.duration_sec) == (True, None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocated", "nodes", "limit_mb"),
+    [
+        ("300M", "billing=2,cpu=2,mem=600M,node=2", 2, 300.0),  # of the one node asked for
+        ("2000M", "cpu=4,mem=2000M,node=2", 2, 1000.0),
+        ("8G", "cpu=4,mem=7.5G,node=1", 1, 7680.0),
+        ("8G", "", 1, 8192.0),
+        ("8G", "", 2, None),  # of one node, or of both
+        ("8Gn", "", 2, 8192.0),
+        ("500Mc", "", 2, 1000.0),
+        ("", "gres/gpumem=3", 1, None),
+    ],
+)
+def test_a_node_had_its_share_of_what_was_allocated(
+    tmp_path: Path, asked: str, allocated: str, nodes: int, limit_mb: float | None
+) -> None:
+    """What was asked for is not what each node had, if Slurm chose their number."""
+    path = tmp_path / "jobs.txt"
+    path.write_text(
+        "JobID|JobName|State|ElapsedRaw|AllocCPUS|NNodes|ReqMem|AllocTRES|Start\n"
+        f"1|a|COMPLETED|9|4|{nodes}|{asked}|{allocated}|2026-11-24T02:23:00\n"
+    )
+    ((task,),) = (workflow.tasks for workflow in read_histories([path]))
+    assert task.memory_limit_mb == limit_mb
 
 
 def _peak(path: Path, *steps: str) -> float | None:

@@ -33,6 +33,7 @@ _STATUS = {
 }
 _OUT_OF_MEMORY = ("OUT_OF_ME",)
 _PER_CORE = re.compile(r"c$", re.IGNORECASE)
+_ALLOCATED = re.compile(r"\bmem=(\d+(?:\.\d+)?)([KMGTP]?)\b")
 _HOSTS = re.compile(r"([^,\[\]]+)(?:\[([\d,-]+)\])?")
 _MOST_HOSTS = 100_000
 _MOST_THREADS = 8.0  # of a core: a cluster may count cores as its CPUs
@@ -244,12 +245,17 @@ def _find_peak(steps: Sequence[_StepMemory]) -> float:
 
 
 def _read_limit(job: Row, nodes: int, cpus: float | None) -> float | None:
-    """Return the memory per node that the job asked for: `4G`, `4Gn` per node, `4Gc` per core."""
-    asked = job.size_mb("ReqMem", unit="M")
+    """Return the memory per node that the job had, in MB; None where that is not known.
+
+    `AllocTRES` has the memory of all nodes. `ReqMem` is that per core (`4Gc`), per node (`4Gn`),
+    or, since Slurm 21.08, that of the nodes which the job asked for: Slurm may have given it more
+    nodes, each with as much.
+    """
+    if (allocated := _ALLOCATED.search(job.text("AllocTRES"))) is not None:
+        return float(allocated[1]) * 1024.0 ** ("KMGTP".index(allocated[2] or "M") - 1) / nodes
+    asked, text = job.size_mb("ReqMem", unit="M"), job.text("ReqMem")
     if not asked:
         return None
-    if _PER_CORE.search(job.text("ReqMem")):
+    if _PER_CORE.search(text):
         return asked * (cpus or 1.0) / nodes
-    per_node = job.text("ReqMem").endswith("n")
-    # Since Slurm 21.08 it is the memory of the whole job, without a letter behind it.
-    return asked if per_node else asked / nodes
+    return asked if nodes == 1 or text.endswith("n") else None
