@@ -65,13 +65,17 @@ def test_mlflow_gets_all_of_a_step(store: str, tmp_path: Path) -> None:
     complete(client, step)  # nothing is there any more
 
 
-def test_a_named_pipe_among_its_files_is_left_out(store: str, tmp_path: Path) -> None:
-    """MLflow would open it, and wait for ever for somebody who writes into it."""
+def test_a_named_pipe_among_its_files_is_left_out(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """MLflow would wait for ever for a writer, and fail for a file that it cannot read."""
+    secret = tmp_path / "code" / "outputs" / "deep" / "secret"
+    monkeypatch.setattr(os, "access", lambda path, _: path != secret)  # root may read all
     outputs = tmp_path / "code" / "outputs"
     (outputs / "deep").mkdir(parents=True)
     os.mkfifo(outputs / "pipe")
     (outputs / "lost").symlink_to("nothing")
-    for name in ("model.txt", "deep/more.txt"):
+    for name in ("model.txt", "deep/more.txt", "deep/secret"):
         (outputs / name).write_text("a model")
     client = MlflowClient(store)
     run_id = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
@@ -82,6 +86,7 @@ def test_a_named_pipe_among_its_files_is_left_out(store: str, tmp_path: Path) ->
         for file in client.list_artifacts(run_id, at)
     }
     assert found == {"outputs/model.txt", "outputs/deep", "outputs/deep/more.txt"}
+    assert f"1 file of a step cannot be read, and left out: {secret}" in caplog.text
 
 
 def test_a_run_that_its_job_made_is_its_run(store: str, tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from mlflow_perf.core.format import format_count
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import redact_param, redact_password
 from mlflow_perf.tracking.client import end_run, open_client
@@ -137,7 +139,7 @@ def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
 def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     """Give the run of a step its logs, and the files that Azure ML keeps of it.
 
-    Named pipes, sockets and links to nothing are left out.
+    Named pipes, sockets and links to nothing are left out, and with a warning what cannot be read.
 
     Args:
         client: A client of the store.
@@ -150,7 +152,11 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     for folder, path in _FILES:
         kept = step / folder
         found = [file for file in kept.rglob("*") if not file.is_dir()]
-        files = [file for file in found if file.is_file()]
+        named = [file for file in found if file.is_file()]
+        files = [file for file in named if os.access(file, os.R_OK)]
+        if unread := {*named} - {*files}:
+            many = format_count(len(unread), "file")
+            _log.warning("%s of a step cannot be read, and left out: %s", many, min(unread))
         if len(files) == len(found) > 0:
             client.log_artifacts(run_id, str(kept), path)
             continue
