@@ -35,6 +35,7 @@ class Machine:
     executed_mb: dict[int, int] = field(default_factory=dict)  # of those that did so a moment ago
     asked: list[int] = field(default_factory=list)
     touched: dict[int, int] = field(default_factory=dict)  # mapped while shares are asked
+    left_mb: dict[int, int] = field(default_factory=dict)  # of those that free while they are asked
     now: float = 0.0
 
     def memory(self) -> TreeMemory:
@@ -62,6 +63,7 @@ class Machine:
     def read_shares(self, pid: int) -> Shares | None:
         self.asked.append(pid)
         self.mapped.update(self.touched)
+        self.executed_mb.update(self.left_mb)
         self.ended |= self.ending
         return self.shares.get(pid)
 
@@ -120,6 +122,15 @@ def test_a_parent_that_was_not_asked_shares_what_its_forks_share() -> None:
     machine.now = 60.0
     assert 440 * MB < memory.total(members) < 500 * MB  # 350 more where it counts twice
     assert machine.asked[2:] == [12, 13, 14]
+
+
+def test_what_one_frees_and_another_keeps_counts_once() -> None:
+    """The parent frees 400 MB between its reading and its fork's, whose own they are then."""
+    machine, members = Machine(left_mb={10: 1}), make_tree(400, 700)
+    machine.shares = {10: Shares(MB, MB, MB), 11: Shares(700 * MB, 700 * MB, 700 * MB)}
+    memory = machine.memory()
+    assert memory.total(members) == 700 * MB
+    assert memory.total(make_tree(1, 700)) == 701 * MB
 
 
 def test_the_size_that_a_child_had_as_a_copy_does_not_count() -> None:

@@ -190,13 +190,16 @@ class TreeMemory:
             if found is not None:
                 answers.append((process, found))
         self._budget_sec -= spent
-        # Where one ended meanwhile, or began to use what others share, their shares are others now.
-        moved = 0
-        for process, _ in answers:
+        # Where one ended meanwhile, freed what others share, or began to use it, their shares are
+        # others now.
+        moved, known = 0, {process.pid for process, _ in answers}
+        for process in members:
             resident, mapped = self._table.read_resident(process.pid)
-            if resident == 0:
-                return False
-            moved += abs(mapped - parts[process.pid].mapped_bytes)
+            moved += max(0, process.rss_bytes - resident)
+            if process.pid in known:
+                if resident == 0:
+                    return False
+                moved += abs(mapped - parts[process.pid].mapped_bytes)
         if moved > _DOUBTED * max(process.rss_bytes for process in members):
             return False
         if not answers:
