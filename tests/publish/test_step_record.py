@@ -89,6 +89,28 @@ def test_a_named_pipe_among_its_files_is_left_out(
     assert f"1 file of a step cannot be read, and left out: {secret}" in caplog.text
 
 
+def test_a_file_that_vanishes_takes_no_other_with_it(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that the step left behind removes one while MLflow uploads them."""
+    outputs = tmp_path / "code" / "outputs"
+    outputs.mkdir(parents=True)
+    for name in ("kept", "gone"):
+        (outputs / name).write_text(name)
+    client = MlflowClient(store)
+    run_id = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
+
+    def upload(*_: object) -> None:
+        (outputs / "gone").unlink(missing_ok=True)
+        raise FileNotFoundError(outputs / "gone")
+
+    monkeypatch.setattr(client, "log_artifacts", upload)
+    upload_files(client, run_id, tmp_path)
+    assert [file.path for file in client.list_artifacts(run_id, "outputs")] == ["outputs/kept"]
+    with pytest.raises(FileNotFoundError):  # not of the step's files
+        upload_files(client, run_id, tmp_path)
+
+
 def test_a_run_that_its_job_made_is_its_run(store: str, tmp_path: Path) -> None:
     """Two runs of one step would be two steps: it is the first one, from the step's begin on."""
     client, record = MlflowClient(store), _record("FAILED")

@@ -352,6 +352,6 @@ def _end_run(
         tracking.end(run_id, outcome.status, tags=tags)
 
     upload = partial(tracking.upload, run_id, folder)
-    store.ask(upload, f"The logs of step {outcome.name!r} could not be sent", is_long=True)
+    store.ask(upload, f"The files of step {outcome.name!r} could not be sent", is_long=True)
     store.ask(end, f"The MLflow run of step {outcome.name!r} could not be ended")
     return tags

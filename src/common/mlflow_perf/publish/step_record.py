@@ -139,7 +139,8 @@ def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
 def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     """Give the run of a step its logs, and the files that Azure ML keeps of it.
 
-    Named pipes, sockets and links to nothing are left out, and with a warning what cannot be read.
+    Named pipes, sockets, links to nothing and files that vanish are left out, and with a warning
+    what cannot be read.
 
     Args:
         client: A client of the store.
@@ -158,9 +159,14 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
             many = format_count(len(unread), "file")
             _log.warning("%s of a step cannot be read, and left out: %s", many, min(unread))
         if len(files) == len(found) > 0:
-            client.log_artifacts(run_id, str(kept), path)
-            continue
-        for file in files:  # MLflow would wait for ever for who writes into a named pipe
+            try:
+                client.log_artifacts(run_id, str(kept), path)
+            except OSError:  # a process that the step left behind may remove files meanwhile
+                if all(file.exists() for file in files):
+                    raise
+            else:
+                continue
+        for file in filter(Path.exists, files):  # MLflow would wait for a writer of a named pipe
             place = PurePosixPath(path, file.parent.relative_to(kept))
             client.log_artifact(run_id, str(file), str(place))
 
