@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from mlflow_perf.core.own_cost import (
     bring,
     brought_bytes,
     brought_thread_ids,
+    forked_bytes,
     is_brought,
     own_cpu_sec,
     working_thread_ids,
@@ -120,6 +122,19 @@ assert gc.get_freeze_count() == before
 held.file.detach()
 sys.exit(code)
 """
+
+
+@alone
+def test_a_fork_gets_what_was_brought_whatever_the_job_maps() -> None:
+    """The job's shared memory and files are no part of it."""
+    with mmap.mmap(-1, 200 * 2**20) as shared:
+        for page in range(0, len(shared), mmap.PAGESIZE):
+            shared[page] = 1
+        before = forked_bytes()
+        with bring():
+            added = bytearray(b"1") * (60 * 2**20)
+        assert (forked_bytes() - before) / 2**20 == pytest.approx(60, abs=5)
+        del added
 
 
 @pytest.mark.parametrize(

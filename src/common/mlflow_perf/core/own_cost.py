@@ -35,11 +35,12 @@ own_children: set[int] = set()
 _ended_sec = 0.0
 _caused_switches = 0
 _guard = RLock()
-_brought_bytes = 0
+_brought_bytes = _brought_mapped_bytes = 0  # the latter of files, such as the code of libraries
 _bringing: dict[int, int] = {}
 """Native id of a thread that adds memory for us now → its page faults at the last look."""
-_before: tuple[int, int, float] = (0, 0, 0.0)
-"""Memory of this process at the last look; its page faults, and the job's CPU time, before that."""
+_before: tuple[tuple[int, int], int, float] = ((0, 0), 0, 0.0)
+"""Memory of this process at the last look, and what of it is of files; its page faults, and the
+job's CPU time, before that."""
 _looked = -math.inf
 _threads_before: frozenset[threading.Thread] = frozenset()
 _brought_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -80,7 +81,7 @@ def bring() -> Iterator[None]:
             is_first = not _bringing
             if is_first:
                 faults, worked_sec = _read_work()
-                _before = own_memory_bytes(), faults, worked_sec
+                _before = _read_memory(), faults, worked_sec
                 _threads_before = frozenset(_list_threads())
             else:
                 _add_growth()
@@ -146,11 +147,11 @@ def _add_growth() -> None:
     The job goes on while its memory is read. So its work counts from before one reading until after
     the next: what it gives back meanwhile is in one of the two.
     """
-    global _brought_bytes, _before, _looked  # noqa: PLW0603 - one account for the process
+    global _brought_bytes, _brought_mapped_bytes, _before, _looked  # noqa: PLW0603 - one account
     with _guard:
-        memory, faults, worked_sec = _before
+        (memory, mapped), faults, worked_sec = _before
         begin = _read_work()
-        _before = own_memory_bytes(), *begin
+        _before = _read_memory(), *begin
         end = _read_work()
         _looked = read_monotonic()
         ours = 0
@@ -158,7 +159,8 @@ def _add_growth() -> None:
             _bringing[number] = max(before, _read_faults(f"task/{number}/"))
             ours += _bringing[number] - before
         theirs = max(0, end[0] - faults - ours)
-        growth = float(_before[0] - memory)
+        growth = float(_before[0][0] - memory)
+        mapped_growth = max(0, _before[0][1] - mapped)
         if growth < 0:
             if end[1] - worked_sec > _WORKED_SEC:
                 growth = float(ours * _PAGE_BYTES)
@@ -166,6 +168,8 @@ def _add_growth() -> None:
             most = _PAGES_PER_FAULT * ours * _PAGE_BYTES
             growth = min(growth * ours / (ours + theirs), most)
         _brought_bytes += int(growth)
+        if ours:
+            _brought_mapped_bytes += mapped_growth * ours // (ours + theirs)
 
 
 def _look_again() -> None:
@@ -187,23 +191,24 @@ def brought_bytes() -> int:
 def forked_bytes() -> int:
     """Return what a fork of this process gets of the memory that mlflow-perf has added to it.
 
-    The kernel copies no pages of mapped files, such as the code of libraries.
+    The kernel copies no pages of mapped files.
     """
-    return max(0, brought_bytes() - _read_memory(2))
+    return max(0, brought_bytes() - _brought_mapped_bytes)
 
 
 def own_memory_bytes() -> int:
     """Return the resident memory of this process; 0 where it is unknown."""
-    return _read_memory(1)
+    return _read_memory()[0]
 
 
-def _read_memory(field: int) -> int:
-    """Return a field of `statm` in bytes: 1 is what is resident, 2 what of that is of files."""
+def _read_memory() -> tuple[int, int]:
+    """Return this process's resident bytes, and what of them is of files or shared memory."""
     try:
         with open_file("/proc/self/statm", "rb", 0) as file:
-            return int(file.read().split()[field]) * _PAGE_BYTES
-    except (OSError, IndexError, ValueError):
-        return 0
+            resident, mapped = file.read().split()[1:3]
+            return int(resident) * _PAGE_BYTES, int(mapped) * _PAGE_BYTES
+    except (OSError, ValueError):
+        return 0, 0
 
 
 def note_switches(count: int) -> None:
