@@ -31,6 +31,15 @@ def test_the_first_change_to_make_is_named(make_run: MakeRun) -> None:
     assert "Without performance data: a" in workflow.findings[-1]
 
 
+def test_a_task_that_was_tried_again_did_finish() -> None:
+    """An imported workflow has a run for each attempt; what ended well did not fail."""
+    first, last = step("B", 100, 110, status="FAILED"), step("B", 112, 160)
+    whole = built(first, last, parent=replace(PARENT, status="FINISHED"))
+    assert whole.findings[0] == "Did not finish, and was tried again: B."
+    failed = built(first, last, parent=replace(PARENT, status="FAILED"))
+    assert "Did not finish: B (FAILED)." in failed.findings
+
+
 def test_waiting_is_a_finding() -> None:
     """Long waiting on the critical path is named, with the step before which it occurred."""
     workflow = built(step("a", 100, 120), step("b", 140, 160))

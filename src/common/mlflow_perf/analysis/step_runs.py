@@ -51,10 +51,17 @@ class StepRuns:
 
     def without_retried(self) -> StepRuns:
         """Return a workflow that ended well without the attempts that were tried again."""
+        retried = self.list_retried()
+        kept = [run for name, run in self.steps.items() if name not in retried]
+        return replace(self, steps=name_steps(kept)) if retried else self
+
+    def list_retried(self) -> set[str]:
+        """Return the steps of a workflow that ended well which were tried again."""
         if not self.is_workflow or self.run.status != "FINISHED":
-            return self
-        kept = leave_out_retried(list(self.steps.values()), _identify_task)
-        return self if len(kept) == len(self.steps) else replace(self, steps=name_steps(kept))
+            return set()
+        # By object: the components of one run are steps of one id.
+        kept = {id(run) for run in leave_out_retried(list(self.steps.values()), _identify_task)}
+        return {name for name, run in self.steps.items() if id(run) not in kept}
 
 
 Ref: TypeAlias = RunRef | PerfRun | StepRuns

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mlflow_perf.analysis.shared_nodes import charge_shared_nodes
-from mlflow_perf.analysis.step_runs import explain_unread, name_steps
+from mlflow_perf.analysis.step_runs import StepRuns, explain_unread, name_steps
 from mlflow_perf.analysis.workflow_findings import list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, list_apart, sum_held_cpu_hours
 from mlflow_perf.core.hooks import hooks
@@ -119,7 +119,12 @@ def build_workflow(
         findings=(
             *_explain_failure(parent, marked),
             *explain_unread(parent, len(runs)),
-            *list_findings(marked, totals, unnoted=_list_unnoted(parent, found, before, notes)),
+            *list_findings(
+                marked,
+                totals,
+                unnoted=_list_unnoted(parent, found, before, notes),
+                retried=StepRuns(parent.label, parent, named).list_retried(),
+            ),
         ),
         status=parent.status or "",
     )

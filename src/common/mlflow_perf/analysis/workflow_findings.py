@@ -18,7 +18,11 @@ _OUTSIDE_MIN_SEC = 2.0
 
 
 def list_findings(
-    steps: Sequence[Step], totals: Mapping[str, float], *, unnoted: Set[str] = frozenset()
+    steps: Sequence[Step],
+    totals: Mapping[str, float],
+    *,
+    unnoted: Set[str] = frozenset(),
+    retried: Set[str] = frozenset(),
 ) -> Iterator[str]:
     """Yield the findings, the most worthwhile first.
 
@@ -26,10 +30,13 @@ def list_findings(
         steps: The steps of the workflow; those on the critical path are marked.
         totals: Figures of the whole.
         unnoted: The steps before which mlflow-perf took a time that is not known.
+        retried: The steps that ended badly, and were tried again as steps of their own.
     """
-    broken = [f"{step.name} ({step.status})" for step in steps if step.is_broken]
+    broken = [step for step in steps if step.is_broken and step.name not in retried]
     if broken:
-        yield f"Did not finish: {join_some(broken)}."
+        yield f"Did not finish: {join_some(f'{step.name} ({step.status})' for step in broken)}."
+    if again := [step.name for step in steps if step.name in retried]:
+        yield f"Did not finish, and was tried again: {join_some(again)}."
     if skipped := [step.name for step in steps if step.is_skipped]:
         yield f"Never ran: {join_some(skipped)}."
     repeated = [f"{step.name} ({step.attempts} attempts)" for step in steps if step.attempts > 1]
