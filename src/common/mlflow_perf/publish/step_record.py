@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from mlflow_perf.core.format import format_count
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import redact_param, redact_password
 from mlflow_perf.tracking.client import end_run, open_client
@@ -152,13 +152,8 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     """
     for folder, path in _FILES:
         kept = step / folder
-        found = [file for file in kept.rglob("*") if not file.is_dir()]
-        named = [file for file in found if file.is_file()]
-        files = [file for file in named if os.access(file, os.R_OK)]
-        if unread := {*named} - {*files}:
-            many = format_count(len(unread), "file")
-            _log.warning("%s of a step cannot be read, and left out: %s", many, min(unread))
-        if len(files) == len(found) > 0:
+        files, is_all = _list_readable(kept)
+        if files and is_all:
             try:
                 client.log_artifacts(run_id, str(kept), path)
             except OSError:  # a process that the step left behind may remove files meanwhile
@@ -169,6 +164,29 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
         for file in filter(Path.exists, files):  # MLflow would wait for a writer of a named pipe
             place = PurePosixPath(path, file.parent.relative_to(kept))
             client.log_artifact(run_id, str(file), str(place))
+
+
+def _list_readable(folder: Path) -> tuple[list[Path], bool]:
+    """Return the files of a folder that can be read, and whether it has no others."""
+    files: list[Path] = []
+    others, unread = False, list[Path]()
+    for root, folders, names in os.walk(folder):
+        paths = [Path(root, name) for name in folders]
+        unread += [path for path in paths if not os.access(path, os.R_OK | os.X_OK)]
+        for path in (Path(root, name) for name in names):
+            try:
+                is_file = stat.S_ISREG(path.stat().st_mode)
+            except OSError:  # a link to nothing
+                is_file = False
+            if is_file and os.access(path, os.R_OK):
+                files.append(path)
+            else:
+                others = True
+                unread += [path] if is_file else []
+    if unread:
+        several = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+        _log.warning("%s%s cannot be read, and not kept in MLflow.", unread[0], several)
+    return files, not (others or unread)
 
 
 def complete(client: MlflowClient, step: Path) -> None:
