@@ -18,7 +18,6 @@ from mlflow_perf.publish.step_record import (
     list_recorded,
     provide_run,
     share_run,
-    upload_files,
 )
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PerfRun
@@ -63,52 +62,6 @@ def test_mlflow_gets_all_of_a_step(store: str, tmp_path: Path) -> None:
     assert files == {"logs", "outputs"}
     assert list_recorded(tmp_path) == []
     complete(client, step)  # nothing is there any more
-
-
-def test_a_named_pipe_among_its_files_is_left_out(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """MLflow would wait for ever for a writer, and fail for a file that it cannot read."""
-    secret = tmp_path / "code" / "outputs" / "deep" / "secret"
-    monkeypatch.setattr(os, "access", lambda path, _: path != secret)  # root may read all
-    outputs = tmp_path / "code" / "outputs"
-    (outputs / "deep").mkdir(parents=True)
-    os.mkfifo(outputs / "pipe")
-    (outputs / "lost").symlink_to("nothing")
-    for name in ("model.txt", "deep/more.txt", "deep/secret"):
-        (outputs / name).write_text("a model")
-    client = MlflowClient(store)
-    run_id = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
-    upload_files(client, run_id, tmp_path)
-    found = {
-        file.path
-        for at in ("outputs", "outputs/deep")
-        for file in client.list_artifacts(run_id, at)
-    }
-    assert found == {"outputs/model.txt", "outputs/deep", "outputs/deep/more.txt"}
-    assert f"{secret} cannot be read, and not kept in MLflow." in caplog.text
-
-
-def test_a_file_that_vanishes_takes_no_other_with_it(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that the step left behind removes one while MLflow uploads them."""
-    outputs = tmp_path / "code" / "outputs"
-    outputs.mkdir(parents=True)
-    for name in ("kept", "gone"):
-        (outputs / name).write_text(name)
-    client = MlflowClient(store)
-    run_id = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
-
-    def upload(*_: object) -> None:
-        (outputs / "gone").unlink(missing_ok=True)
-        raise FileNotFoundError(outputs / "gone")
-
-    monkeypatch.setattr(client, "log_artifacts", upload)
-    upload_files(client, run_id, tmp_path)
-    assert [file.path for file in client.list_artifacts(run_id, "outputs")] == ["outputs/kept"]
-    with pytest.raises(FileNotFoundError):  # not of the step's files
-        upload_files(client, run_id, tmp_path)
 
 
 def test_a_run_that_its_job_made_is_its_run(store: str, tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ from mlflow_perf.pipelines.store_calls import StoreCalls
 from mlflow_perf.publish.pipeline_journal import ENDED
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.recovery_checks import UNWRITTEN
-from mlflow_perf.publish.step_record import KEPT_FILES, STARTED, StepRecord
+from mlflow_perf.publish.step_files import KEPT_FILES
+from mlflow_perf.publish.step_record import STARTED, StepRecord
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.run_handle import (
     LEFT_STEP_VARIABLE,

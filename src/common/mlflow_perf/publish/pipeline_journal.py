@@ -15,7 +15,8 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import read_head
-from mlflow_perf.publish.step_record import STARTED, complete, list_recorded, upload_files
+from mlflow_perf.publish.step_files import upload_files
+from mlflow_perf.publish.step_record import STARTED, complete, list_recorded
 from mlflow_perf.tracking.client import end_run
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PIPELINE_TAG

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import stat
 from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import redact_param, redact_password
+from mlflow_perf.publish.step_files import upload_files
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import BEGAN_TAG, PARENT_TAG, TAG
@@ -21,11 +20,6 @@ if TYPE_CHECKING:
 
 STARTED = "started"
 """File in the folder of a step, with its run's id; empty while it has no run."""
-
-KEPT_FILES = (("code/outputs", "outputs"), ("code/logs", "logs"))
-"""Folders that Azure ML keeps of a step's working folder, and their artifact paths."""
-
-_FILES = (("logs", "logs"), *KEPT_FILES)
 
 _RECORD = "record.json"
 _NAME = "mlflow.runName"
@@ -134,59 +128,6 @@ def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
             step.mkdir(parents=True, exist_ok=True)
             started.write_text(run_id, encoding="utf-8")
     return run_id
-
-
-def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
-    """Give the run of a step its logs, and the files that Azure ML keeps of it.
-
-    Named pipes, sockets, links to nothing and files that vanish are left out, and with a warning
-    what cannot be read.
-
-    Args:
-        client: A client of the store.
-        run_id: The run.
-        step: The folder of the step.
-
-    Raises:
-        Exception: Whatever MLflow raises.
-    """
-    for folder, path in _FILES:
-        kept = step / folder
-        files, is_all = _list_readable(kept)
-        if files and is_all:
-            try:
-                client.log_artifacts(run_id, str(kept), path)
-            except OSError:  # a process that the step left behind may remove files meanwhile
-                if all(file.exists() for file in files):
-                    raise
-            else:
-                continue
-        for file in filter(Path.exists, files):  # MLflow would wait for a writer of a named pipe
-            place = PurePosixPath(path, file.parent.relative_to(kept))
-            client.log_artifact(run_id, str(file), str(place))
-
-
-def _list_readable(folder: Path) -> tuple[list[Path], bool]:
-    """Return the files of a folder that can be read, and whether it has no others."""
-    files: list[Path] = []
-    others, unread = False, list[Path]()
-    for root, folders, names in os.walk(folder):
-        paths = [Path(root, name) for name in folders]
-        unread += [path for path in paths if not os.access(path, os.R_OK | os.X_OK)]
-        for path in (Path(root, name) for name in names):
-            try:
-                is_file = stat.S_ISREG(path.stat().st_mode)
-            except OSError:  # a link to nothing
-                is_file = False
-            if is_file and os.access(path, os.R_OK):
-                files.append(path)
-            else:
-                others = True
-                unread += [path] if is_file else []
-    if unread:
-        several = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-        _log.warning("%s%s cannot be read, and not kept in MLflow.", unread[0], several)
-    return files, not (others or unread)
 
 
 def complete(client: MlflowClient, step: Path) -> None:

@@ -27,7 +27,8 @@ from mlflow_perf.core.uris import (
 )
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.note import Links, renew_note
-from mlflow_perf.publish.step_record import StepRecord, make_run, provide_run, upload_files
+from mlflow_perf.publish.step_files import upload_files
+from mlflow_perf.publish.step_record import StepRecord, make_run, provide_run
 from mlflow_perf.tracking.client import end_run, open_client, provide_once
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.perf_run import TAG

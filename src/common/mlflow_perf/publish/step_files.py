@@ -1,0 +1,106 @@
+"""The files of a pipeline's step that become artifacts of its run."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sized
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.uris import first_line
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+KEPT_FILES = (("code/outputs", "outputs"), ("code/logs", "logs"))
+"""Folders that Azure ML keeps of a step's working folder, and their artifact paths."""
+
+_FILES = (("logs", "logs"), *KEPT_FILES)
+_RETRIED = (408, 429)  # of the statuses from 400 to 499, those that say nothing of the file
+_log = get_logger(__name__)
+
+
+def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
+    """Give the run of a step its logs, and the files that Azure ML keeps of it.
+
+    Named pipes, sockets, links to nothing and files that vanish are left out, and with a warning
+    what cannot be read, and what the store does not take though it takes other files.
+
+    Args:
+        client: A client of the store.
+        run_id: The run.
+        step: The folder of the step.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store takes nothing, or does not answer.
+    """
+    taken, refused = 0, dict[Path, Exception]()
+    for folder, path in _FILES:
+        files, is_all = _list_readable(step / folder)
+        if files and is_all:
+            try:
+                client.log_artifacts(run_id, str(step / folder), path)
+            except Exception as error:
+                # A process that the step left behind may remove files meanwhile.
+                if not _is_refusal(error) and all(file.exists() for file in files):
+                    raise
+            else:
+                taken, files = taken + 1, []
+        for file in filter(Path.exists, files):  # MLflow would wait for a writer of a named pipe
+            place = PurePosixPath(path, file.parent.relative_to(step / folder))
+            try:
+                client.log_artifact(run_id, str(file), str(place))
+                taken += 1
+            except Exception as error:
+                if not _is_refusal(error):
+                    raise
+                refused[file] = error
+    if not refused:
+        return
+    first, why = next(iter(refused.items()))
+    if not taken:
+        raise why
+    text = "%r%s not kept in MLflow: %s"
+    _log.warning(text, str(first), _tell_more(refused), first_line(why))
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether a store does not take a file with this name or size."""
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, MlflowException):
+        return bool(error.error_code == "INVALID_PARAMETER_VALUE")
+    status = getattr(getattr(error, "response", None), "status_code", 0)
+    is_answer = isinstance(status, int) and 400 <= status < 500 and status not in _RETRIED
+    return is_answer or isinstance(error, UnicodeError)
+
+
+def _tell_more(files: Sized) -> str:
+    """Return the verb of a sentence about the first one of files, with the number of the others."""
+    return " is" if len(files) == 1 else f" and {len(files) - 1} more are"
+
+
+def _list_readable(folder: Path) -> tuple[list[Path], bool]:
+    """Return the files of a folder that can be read, and whether it has no others."""
+    files: list[Path] = []
+    others, unread = False, list[Path]()
+    for root, folders, names in os.walk(folder):
+        paths = [Path(root, name) for name in folders]
+        unread += [path for path in paths if not os.access(path, os.R_OK | os.X_OK)]
+        for path in (Path(root, name) for name in names):
+            try:
+                is_file = stat.S_ISREG(path.stat().st_mode)
+            except OSError:  # a link to nothing
+                is_file = False
+            if is_file and os.access(path, os.R_OK):
+                files.append(path)
+            else:
+                others = True
+                unread += [path] if is_file else []
+    if unread:
+        _log.warning(
+            "%r%s not readable, and not kept in MLflow.", str(unread[0]), _tell_more(unread)
+        )
+    return files, not (others or unread)
