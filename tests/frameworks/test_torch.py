@@ -73,6 +73,27 @@ def test_a_plain_loop(session: StepMetrics, workers: int) -> None:
     assert named <= found.parts["compute"].total_ms
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_loaders_feed_a_step(session: StepMetrics, workers: int) -> None:
+    """The wait for either is the step's wait for data, and no evaluation."""
+    options = {"num_workers": workers, "persistent_workers": workers > 0}
+    first, second = make_loader(**options), make_loader(**options)
+    for _ in range(2):
+        train(Slow(), (one for one, _ in zip(first, second, strict=True)))
+    for _ in steps(range(2), name="epoch"):
+        train(Slow(), first)
+    found = session.records()
+    assert "evaluation" not in found
+    assert found["step"][0].step.count == 32
+    step = found["step"][0]
+    if not workers:
+        assert step.parts["input"].percentiles([75])[0] >= 16.0
+        assert step.parts["forward"].percentiles([50])[0] < 8.0
+    assert step.parts["input"].total_ms + step.parts["compute"].total_ms == pytest.approx(
+        step.step.total_ms
+    )
+
+
 def test_an_evaluation_within_a_step_is_a_part_of_it(session: StepMetrics) -> None:
     """A loader that is only read within a step is its `evaluation`, and has a loop of its own."""
     train(Slow(), make_loader(), evaluate_on=make_loader())
@@ -102,6 +123,7 @@ def test_a_checkpoint_after_a_pass_belongs_to_the_loop(session: StepMetrics) -> 
 def test_passes_within_a_step_are_a_part_of_it(session: StepMetrics) -> None:
     """Epochs around batches: the time of the batches is not in the rest of an epoch."""
     model = Slow()
+    train(model, make_loader())  # the first update imports much of torch, for seconds
     for _ in steps(range(2), name="epoch"):
         train(model, make_loader())
         torch.save(model.state_dict(), io.BytesIO())

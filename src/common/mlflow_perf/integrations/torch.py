@@ -1,9 +1,12 @@
 """torch's training loops as steps: the wait for the loader, forward, backward, optimizer.
 
 A pass over a `DataLoader` is a loop, unless `mlflow_perf.steps` or a training library drives one
-around it: `step` where it trains, else `evaluation`. `forward` is the time from the batch to the
-call of `backward`, as hooks of modules would be saved with the model. On a GPU these are the times
-of the calls: the work itself is waited for where the code asks for a result.
+around it: `step` where it trains, else `evaluation`. Within a step, a fetch from a pass that began
+before it, as one of the loaders of a `zip`, is a wait of the step.
+
+`forward` is the time from the batch to the call of `backward`, as hooks of modules would be saved
+with the model. On a GPU these are the times of the calls: the work itself is waited for where the
+code asks for a result.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from mlflow_perf.recorders.steps.loop import Loop, enter, innermost_loop, leave,
 _patches = Patches()
 _handles: list[Any] = []
 _passes: IdentityMap[Loop] = IdentityMap()
+_made_ns: IdentityMap[int] = IdentityMap()  # when each pass over a loader began
 # Loop → the end of its last backward pass or update, and the begin of the update that runs.
 _marks: weakref.WeakKeyDictionary[Loop, list[int]] = weakref.WeakKeyDictionary()
 _trained: ContextVar[Loop | None] = ContextVar("mlflow_perf_trained", default=None)
@@ -35,7 +39,10 @@ def follow(module: ModuleType) -> None:
     import torch.optim.optimizer as optimizers
     import torch.utils.data.dataloader as loaders
 
-    _patches.replace(loaders._BaseDataLoaderIter, "__next__", _time_fetch)  # noqa: SLF001
+    iterator = loaders._BaseDataLoaderIter  # noqa: SLF001
+    for begin in ("__init__", "_reset"):  # the latter where workers are kept from pass to pass
+        _patches.replace(iterator, begin, _note_begin)
+    _patches.replace(iterator, "__next__", _time_fetch)
     _patches.replace(module.autograd, "backward", _time_backward)
     _patches.replace(module, "save", _time_save)
     if not _handles:
@@ -91,6 +98,32 @@ def _end_update(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
         marks[:] = now_ns, 0
 
 
+def _note_begin(original: Any) -> Any:
+    def begin(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        _made_ns.add(iterator, perf_counter_ns())
+        return original(iterator, *args, **kwargs)
+
+    return begin
+
+
+def _is_fed_by(loop: Loop, iterator: Any) -> bool:
+    """Return whether a pass over another loader began before the present step of a loop."""
+    made_ns = _made_ns.get(iterator)
+    return made_ns is not None and made_ns <= loop.begun_ns and loop.inside is None
+
+
+def _wait_within(loop: Loop, fetch: Any, iterator: Any) -> Any:
+    """Fetch from a further loader of a step: it waits for that, too."""
+    start_ns = perf_counter_ns()
+    try:
+        return fetch(iterator)
+    finally:
+        spent_ns = perf_counter_ns() - start_ns
+        loop.wait_within(spent_ns)
+        marks = _marks.setdefault(loop, [0, 0])
+        marks[0] = max(marks[0], loop.begun_ns) + spent_ns  # that was no forward pass
+
+
 def _time_fetch(original: Any) -> Any:
     def fetch(iterator: Any) -> Any:
         loop = _passes.get(iterator)
@@ -104,6 +137,8 @@ def _time_fetch(original: Any) -> Any:
                 finally:
                     if not outer.is_aside:
                         outer.fetched_ns = (outer.fetched_ns or 0) + perf_counter_ns() - start_ns
+            if outer is not None and _is_fed_by(outer, iterator):
+                return _wait_within(outer, original, iterator)
             loop = open_loop("step")
             if loop is None:
                 return original(iterator)

@@ -143,6 +143,10 @@ class Loop:
             self._beside_ns = max(0, self.begun_ns - self._wait_ns - self.fetched_ns)
             self.fetched_ns = None
 
+    def wait_within(self, time_ns: int) -> None:
+        """Count time of the present step as a wait for its items."""
+        self._beside_ns -= time_ns
+
     def end(self, at_ns: int | None = None) -> None:
         """End the step, and begin to wait for the next item.
 
