@@ -65,14 +65,17 @@ def test_groups_have_sums_and_means() -> None:
 
 
 def test_a_running_job_shows_how_long_it_has_run() -> None:
-    """A run without figures of its own shows its age and its system metrics so far."""
+    """A run without figures of its own shows its age, and what it uses now: that is no mean."""
     live = {"system/job_cpu_cores": 1.5, "system/cpu_utilization_percentage": 90.0}
     run = _run(1, status="RUNNING", started=time.time() - 90, metrics=live)
     listing = build_listing(Found([run]), Choice(), {})
     assert [head["label"] for head in listing.heads[5:]] == ["Duration", "Job's CPUs"]
     duration, cpus = (cell.text for cell in listing.rows[0]["cells"])
     assert duration.startswith("1 min 3")
-    assert cpus == "1.50"
+    assert cpus == "1.50 now"
+    other = _run(2, status="FINISHED", metrics={"run_job_cpu_avg_cores": 3.0})
+    (group,) = build_listing(Found([run, other]), Choice(group="component"), {}).groups
+    assert [cell.text for cell in group.cells][1:] == ["3.00"]
 
 
 def test_a_workflow_without_a_verdict_quotes_its_longest_step() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mlflow_perf.analysis.shared_nodes import charge_shared_nodes
 from mlflow_perf.analysis.step_runs import StepRuns, explain_unread, name_steps
-from mlflow_perf.analysis.workflow_findings import list_findings
+from mlflow_perf.analysis.workflow_findings import list_ends, list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, list_apart, sum_held_cpu_hours
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.model.document import BROKEN, SKIPPED
@@ -119,12 +119,8 @@ def build_workflow(
         findings=(
             *_explain_failure(parent, marked),
             *explain_unread(parent, len(runs)),
-            *list_findings(
-                marked,
-                totals,
-                unnoted=_list_unnoted(parent, found, before, notes),
-                retried=StepRuns(parent.label, parent, named).list_retried(),
-            ),
+            *list_ends(marked, StepRuns(parent.label, parent, named).list_retried()),
+            *list_findings(marked, totals, unnoted=_list_unnoted(parent, found, before, notes)),
         ),
         status=parent.status or "",
     )

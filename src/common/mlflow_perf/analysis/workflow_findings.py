@@ -17,20 +17,12 @@ _OUTSIDE_SHARE = 0.2
 _OUTSIDE_MIN_SEC = 2.0
 
 
-def list_findings(
-    steps: Sequence[Step],
-    totals: Mapping[str, float],
-    *,
-    unnoted: Set[str] = frozenset(),
-    retried: Set[str] = frozenset(),
-) -> Iterator[str]:
-    """Yield the findings, the most worthwhile first.
+def list_ends(steps: Sequence[Step], retried: Set[str] = frozenset()) -> Iterator[str]:
+    """Yield which steps did not finish, never ran, or were tried again.
 
     Args:
-        steps: The steps of the workflow; those on the critical path are marked.
-        totals: Figures of the whole.
-        unnoted: The steps before which mlflow-perf took a time that is not known.
-        retried: The steps that ended badly, and were tried again as steps of their own.
+        steps: The steps of the workflow.
+        retried: Those that ended badly, and were tried again as steps of their own.
     """
     broken = [step for step in steps if step.is_broken and step.name not in retried]
     if broken:
@@ -42,6 +34,18 @@ def list_findings(
     repeated = [f"{step.name} ({step.attempts} attempts)" for step in steps if step.attempts > 1]
     if repeated:
         yield f"Tried more than once: {join_some(repeated)}; the figures are the last one's."
+
+
+def list_findings(
+    steps: Sequence[Step], totals: Mapping[str, float], *, unnoted: Set[str] = frozenset()
+) -> Iterator[str]:
+    """Yield what is worth while to change, the most worthwhile first.
+
+    Args:
+        steps: The steps of the workflow; those on the critical path are marked.
+        totals: Figures of the whole.
+        unnoted: The steps before which mlflow-perf took a time that is not known.
+    """
     # A verdict on the blocks explains little where most of the time passed outside them.
     outside = list(_find_unmeasured(steps, totals["running_sec"]))
     is_news = totals["outside_sec"] >= 0.5 * totals["running_sec"]

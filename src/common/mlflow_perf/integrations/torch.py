@@ -106,12 +106,6 @@ def _note_begin(original: Any) -> Any:
     return begin
 
 
-def _is_fed_by(loop: Loop, iterator: Any) -> bool:
-    """Return whether a pass over another loader began before the present step of a loop."""
-    made_ns = _made_ns.get(iterator)
-    return made_ns is not None and made_ns <= loop.begun_ns and loop.inside is None
-
-
 def _wait_within(loop: Loop, fetch: Any, iterator: Any) -> Any:
     """Fetch from a further loader of a step: it waits for that, too."""
     start_ns = perf_counter_ns()
@@ -137,7 +131,10 @@ def _time_fetch(original: Any) -> Any:
                 finally:
                     if not outer.is_aside:
                         outer.fetched_ns = (outer.fetched_ns or 0) + perf_counter_ns() - start_ns
-            if outer is not None and _is_fed_by(outer, iterator):
+            made_ns = _made_ns.get(iterator)
+            # Unless the code times a part of the step, which then has it.
+            is_free = outer is not None and outer.inside is None
+            if is_free and made_ns is not None and made_ns <= outer.begun_ns:
                 return _wait_within(outer, original, iterator)
             loop = open_loop("step")
             if loop is None:

@@ -50,7 +50,7 @@ class Column:
         key: The metric; its name in the address.
         label: Heading.
         instead: The node's metric that replaces a missing figure of the run.
-        live: The metric of MLflow's system metrics that a running job has so far.
+        live: The metric of MLflow's system metrics with the present value of a running job.
         minor: Whether it is shown only when it is chosen.
     """
 
@@ -162,6 +162,13 @@ class Field:
             return own.get(self.name, run.tags.get(self.key))
         return {"started": run.started, "name": run.name, "status": run.status}[self.name]
 
+    def read_present(self, run: PerfRun) -> float | None:
+        """Return the present value of what a running job has no figure of yet; None if unknown."""
+        column = BY_KEY.get(self.key) if self.kind == "metric" else None
+        if column is None or run.status != "RUNNING" or self.read(run) is not None:
+            return None
+        return run.metrics.get(column.live)
+
 
 STARTED = Field("started", "attribute", ATTRIBUTES["started"])
 
@@ -198,15 +205,12 @@ def is_users_metric(key: str, components: Iterable[str] = ()) -> bool:
 
 
 def read_figure(run: PerfRun, key: str) -> float | None:
-    """Return a run's figure: the run's own, else that of its only node, else the live one."""
+    """Return a run's figure: the run's own, else that of its only node."""
     value, column = run.metrics.get(key), BY_KEY.get(key)
     if value is not None or column is None:
         return value
     # Of a metric of several nodes, MLflow keeps the last node's value.
-    value = run.metrics.get(column.instead) if run.node_count == 1 else None
-    if value is None and run.status == "RUNNING":
-        return run.metrics.get(column.live)
-    return value
+    return run.metrics.get(column.instead) if run.node_count == 1 else None
 
 
 def list_keys(fields: Iterable[Field]) -> list[str]:

@@ -110,7 +110,11 @@ def build_listing(found: Found, choice: Choice, experiments: Mapping[str, str]) 
     kept = prepare_runs(found)
     fields = list_columns(found, choice, kept)
     values = [[field.read(run) for field in fields] for run in kept]
-    scales = [_Scale(field, [row[i] for row in values]) for i, field in enumerate(fields)]
+    present = [[field.read_present(run) for field in fields] for run in kept]
+    scales = [
+        _Scale(field, [row[i] for row in values] + [row[i] for row in present])
+        for i, field in enumerate(fields)
+    ]
     heads = [_build_head(name, read_field(name), meaning, choice) for name, meaning in _FIRST_HEADS]
     heads += [
         _build_head(field.name, field, field.meaning, choice, scale)
@@ -124,7 +128,10 @@ def build_listing(found: Found, choice: Choice, experiments: Mapping[str, str]) 
         rows = [
             {
                 **_build_row(kept[i], found, choice, experiments),
-                "cells": [s.build_cell(v) for s, v in zip(scales, values[i], strict=True)],
+                "cells": [
+                    scale.build_cell(value, now)
+                    for scale, value, now in zip(scales, values[i], present[i], strict=True)
+                ],
             }
             for i in members
         ]
@@ -159,9 +166,13 @@ def list_columns(found: Found, choice: Choice, runs: Sequence[PerfRun]) -> list[
         in_use = not column.minor or choice.order.key == column.key
         if column.key == "run_node_count":
             in_use = any(run.node_count > 1 for run in runs)
-        if field and in_use and any(field.read(run) is not None for run in runs):
+        if field and in_use and any(_has_value(field, run) for run in runs):
             ours.append(field)
     return [*ours, *found.columns]
+
+
+def _has_value(field: Field, run: PerfRun) -> bool:
+    return field.read(run) is not None or field.read_present(run) is not None
 
 
 class _Scale:
@@ -206,8 +217,10 @@ class _Scale:
         text = f"{value:,.{max(0, min(4, self._decimals))}f}"
         return f"<{text[:-1]}1" if value > 0 and not text.strip("0.") else text
 
-    def build_cell(self, value: float | str | None) -> Cell:
-        """Return the cell of a value."""
+    def build_cell(self, value: float | str | None, present: float | None = None) -> Cell:
+        """Return the cell of a value, or of the present one of a running job."""
+        if value is None and present is not None:
+            return Cell(f"{self.format(present)} now", "", is_number=self.is_number)
         text = self.format(value)
         number, share = read_number(value), None
         if self._has_bars and number is not None:
@@ -315,7 +328,7 @@ def _build_picker(
 ) -> dict[str, list[tuple[str, str, bool]]]:
     """Return the fields to choose from, by kind, with chosen fields that no run has."""
     ours = [f for column in COLUMNS if (f := read_field(column.key)) is not None]
-    known = [f for f in ours if f in fields or any(f.read(run) is not None for run in runs)]
+    known = [f for f in ours if f in fields or any(_has_value(f, run) for run in runs)]
     # A bare metric of ours that is no column may have been chosen by its name.
     others = [f for f in fields if f not in known and f not in found.offered]
     picked = {"Performance": known, "Your metrics": [], "Parameters": []}
