@@ -13,7 +13,7 @@ from mlflow_perf.cli import main
 from mlflow_perf.cli.pipeline import _import_spans, _Progress, _show
 from mlflow_perf.errors import SettingError
 from mlflow_perf.pipelines.graph import Graph
-from mlflow_perf.pipelines.runner import Result
+from mlflow_perf.pipelines.result import Result
 from mlflow_perf.pipelines.step import Outcome
 from mlflow_perf.pipelines.step_table import Row
 from mlflow_perf.publish.workflow_writer import Place, find_place, make_embedded_place

@@ -127,8 +127,10 @@ FAILED = Outcome("a", "FAILED", "it broke")
 )
 def test_every_future_is_an_outcome(future: Any, status: str, message: str) -> None:
     """However a step's future ends, the runner gets a record."""
-    outcome = read_outcome("a", future)
+    outcome = read_outcome("a", future, had_workers=False)
     assert (outcome.status, outcome.message) == (status, message)
+    later = read_outcome("a", future, had_workers=True)
+    assert later.message == message.replace("no worker could be started", "all workers were lost")
 
 
 def test_an_outcome_survives_the_way_between_machines() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mlflow_perf.node.exit_cause import End
 from mlflow_perf.pipelines import processes
 from mlflow_perf.pipelines.launch import Rank
-from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks
+from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks, write_stop
 
 
 def _run(folder: Path, *commands: str, timeout: float | None = None) -> Ended:
@@ -51,11 +52,23 @@ def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
 def test_limits_stop_the_processes(tmp_path: Path) -> None:
     """The time limit and the stop file are different outcomes."""
     late = _run(tmp_path, "exec sleep 60", timeout=0.1)
-    assert (late.code != 0, late.timed_out, late.stopped) == (True, True, False)
+    assert (late.code != 0, late.timed_out, late.stop) == (True, True, None)
     assert late.describe(Limits(0.1, tmp_path)) == "took longer than its limit of 0.1 s"
     stopped = _run(tmp_path, f"touch {tmp_path}/stop; exec sleep 60")
-    assert (stopped.timed_out, stopped.stopped) == (False, True)
+    assert (stopped.timed_out, stopped.stop) == (False, End("KILLED", "stopped"))
     assert stopped.describe(Limits(None, tmp_path)) == "stopped"
+
+
+def test_a_step_that_was_given_up_ends_as_its_runner_says(tmp_path: Path) -> None:
+    """Its worker seemed lost: what is left of it stops, and has the runner's reason."""
+    lost = End("FAILED", "its worker was lost: it was killed")
+    write_stop(tmp_path / "own", lost)
+    limits = Limits(None, tmp_path / "stop", tmp_path / "stopped-1", tmp_path / "own")
+    rank = Rank(("bash", "-c", "exec sleep 60"), {}, "std_log.txt")
+    ended = run_ranks([rank], folder=tmp_path, logs=tmp_path, environ=os.environ, limits=limits)
+    assert (ended.stop, ended.describe(limits)) == (lost, lost.cause)
+    assert (tmp_path / "stopped-1").read_text() == f"FAILED {lost.cause}"
+    write_stop(tmp_path / "no folder" / "own", lost)  # is no error of the pipeline
 
 
 @pytest.mark.parametrize("start", ["", "setsid"])
@@ -72,7 +85,7 @@ def test_what_a_stopped_process_started_is_stopped_too(
         f"{start} bash stubborn & {start} bash usual & "
         f"until {started}; do sleep 0.05; done; touch stop; exec sleep 60",
     )
-    assert ended.stopped
+    assert ended.stop
     for name in ("stubborn", "usual"):
         pid = int((tmp_path / f"{name}.pid").read_text())
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mlflow_perf.errors import PipelineError, StepFailedError
+from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines import runner as runner_module
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step
-from mlflow_perf.pipelines.runner import Result, Runner
+from mlflow_perf.pipelines.runner import Runner
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob
 from mlflow_perf.publish.workflow_writer import Place
 
@@ -171,6 +171,25 @@ def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:
     result = runner.run(lambda: FakePool(behave))
     assert result.steps["alone"].message == "its worker was lost: OSError: manager lost"
     assert result.steps["alone"].run_id == "run 0"
+    # Where the step itself still runs, it stops.
+    said = (tmp_path / "w" / "alone" / "stop").read_text()
+    assert said == f"FAILED {result.steps['alone'].message}"
+
+
+def test_a_step_that_no_worker_took_has_a_failed_run(tmp_path: Path) -> None:
+    """All workers were lost before it began: it is a step of the workflow all the same."""
+
+    def behave(job: StepJob) -> Outcome:
+        if job.step.name == "alone":
+            raise OSError("manager lost")
+        return _fine(job)
+
+    runner, tracking = _runner(_chain(), tmp_path / "w")
+    result = runner.run(lambda: FakePool(behave))
+    (run,) = [run for run in tracking.runs.values() if run["name"] == "alone"]
+    assert (run["status"], run["parent"]) == ("FAILED", result.run_id)
+    assert run["tags"]["mlflow_perf.error"] == "its worker was lost: OSError: manager lost"
+    assert result.steps["alone"].status == "FAILED"
 
 
 def test_a_lost_part_of_the_executor_ends_the_pipeline(tmp_path: Path) -> None:
@@ -315,15 +334,3 @@ def test_a_work_folder_that_cannot_be_made_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="work cannot be written"):
         runner.run(lambda: FakePool(_fine))
     assert tracking.runs["run 0"]["status"] == "FAILED"
-
-
-@pytest.mark.parametrize(("status", "step"), [("KILLED", ""), ("FAILED", "fit")])
-def test_a_result_raises_for_its_status(status: str, step: str, tmp_path: Path) -> None:
-    """A pipeline that did not finish raises an error that names its failed steps and logs."""
-    outcome = Outcome("fit", "FAILED", "broke", log=tmp_path)
-    steps = {"fit": outcome} if step else {}
-    message = f"Step 'fit' failed: broke. Its log: {tmp_path}" if step else "Stopped by an interr"
-    with pytest.raises(StepFailedError, match=message) as caught:
-        Result("r", "1", status, steps=steps).raise_for_status()
-    assert caught.value.step == step
-    Result("r", "1", "FINISHED").raise_for_status()

@@ -8,7 +8,7 @@ import pytest
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.pipelines.graph import Graph, Step
-from mlflow_perf.pipelines.runner import Result
+from mlflow_perf.pipelines.result import Result
 from mlflow_perf.pipelines.step import Outcome
 from mlflow_perf.pipelines.step_table import Row, build_rows
 from mlflow_perf.tracking.perf_run import PerfRun

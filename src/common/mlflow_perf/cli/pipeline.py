@@ -24,7 +24,7 @@ from mlflow_perf.errors import MlflowPerfError, PipelineError, StepFailedError
 if TYPE_CHECKING:
     from mlflow_perf.pipelines.environments import StepPython
     from mlflow_perf.pipelines.graph import Graph
-    from mlflow_perf.pipelines.runner import Result
+    from mlflow_perf.pipelines.result import Result
     from mlflow_perf.pipelines.step import Outcome
     from mlflow_perf.pipelines.step_sizes import StepSize
     from mlflow_perf.pipelines.step_table import Row

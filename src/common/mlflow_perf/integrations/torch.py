@@ -20,6 +20,7 @@ from typing import Any
 from mlflow_perf.integrations._training_loops import IdentityMap, Patches, aside
 from mlflow_perf.recorders.steps.loop import Loop, enter, innermost_loop, leave, open_loop
 
+_NEVER = 2**63
 _patches = Patches()
 _handles: list[Any] = []
 _passes: IdentityMap[Loop] = IdentityMap()
@@ -133,8 +134,7 @@ def _time_fetch(original: Any) -> Any:
                         outer.fetched_ns = (outer.fetched_ns or 0) + perf_counter_ns() - start_ns
             made_ns = _made_ns.get(iterator)
             # Unless the code times a part of the step, which then has it.
-            is_free = outer is not None and outer.inside is None
-            if is_free and made_ns is not None and made_ns <= outer.begun_ns:
+            if outer is not None and outer.inside is None and (made_ns or _NEVER) <= outer.begun_ns:
                 return _wait_within(outer, original, iterator)
             loop = open_loop("step")
             if loop is None:

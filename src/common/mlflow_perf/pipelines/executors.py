@@ -190,12 +190,13 @@ def _make_monitoring(folder: Path) -> Any:
     return MonitoringHub(**facts, resource_monitoring_interval=0)
 
 
-def read_outcome(name: str, future: Future[Outcome]) -> Outcome:
+def read_outcome(name: str, future: Future[Outcome], *, had_workers: bool) -> Outcome:
     """Return the outcome of a step, whatever its future holds.
 
     Args:
         name: Name of the step.
         future: Its future, done.
+        had_workers: Whether a step of the pipeline has begun.
     """
     error = future.exception()
     if error is None:
@@ -207,7 +208,7 @@ def read_outcome(name: str, future: Future[Outcome]) -> Outcome:
     # The scheduler's own words follow in further lines, and some are said once per block.
     lines = dict.fromkeys(line.strip() for line in str(error).splitlines() if line.strip())
     text = " ".join(lines)[:600].rstrip(".")
-    began = "no worker could be started"
+    began = "all workers were lost" if had_workers else "no worker could be started"
     if type(error).__name__ != "BadStateException":
         began = f"its worker was lost: {type(error).__name__}"
     return Outcome(name, "FAILED", f"{began}: {text}")

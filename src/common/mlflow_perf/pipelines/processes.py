@@ -32,13 +32,24 @@ class Limits:
 
     Attributes:
         timeout_sec: Stop them after this time.
-        stop: Stop them when this file appears; it works across machines.
+        stop: Stop them when this file appears; it works across machines. See `write_stop`.
         note: File in which their reports find that they took too long; None for none.
+        own_stop: The same as `stop`, for this step alone; None for none.
     """
 
     timeout_sec: float | None
     stop: Path
     note: Path | None = None
+    own_stop: Path | None = None
+
+    def find_stop(self) -> End | None:
+        """Return how the step ends, and why, if it is to be stopped; None if not."""
+        for path in (self.stop, self.own_stop):
+            with suppress(OSError):
+                if path is not None:
+                    status, _, why = path.read_text(encoding="utf-8").partition(" ")
+                    return End(status, why) if why else End("KILLED", "stopped")
+        return None
 
     def describe_timeout(self) -> str:
         """Return why processes were stopped that took too long."""
@@ -54,26 +65,26 @@ class Ended:
         who: The failed process, as the subject of a sentence.
         last_line: Last line of its log.
         timed_out: Whether they were stopped because they took too long.
-        stopped: Whether they were stopped because the pipeline was.
+        stop: How the step ends if it was stopped, and why; None if it was not.
     """
 
     code: int
     who: str = "the command"
     last_line: str = ""
     timed_out: bool = False
-    stopped: bool = False
+    stop: End | None = None
 
     @property
     def by_itself(self) -> End | None:
         """How MLflow is to have their end, and why; None where a signal or the runner ended one."""
-        if self.stopped or self.timed_out or self.code < 0:
+        if self.stop or self.timed_out or self.code < 0:
             return None
         return End("FAILED", f"exit code {self.code}") if self.code else End("FINISHED")
 
     def describe(self, limits: Limits) -> str:
         """Return why the processes did not finish; empty if they did."""
-        if self.stopped:
-            return "stopped"
+        if self.stop:
+            return self.stop.cause
         if self.timed_out:
             return limits.describe_timeout()
         if self.code == 0:
@@ -83,6 +94,21 @@ class Ended:
         number = -self.code if self.code < 0 else self.code - 128
         by = f"signal {number}" if 0 < number < 65 else f"exit code {self.code}"
         return f"{self.who} ended with {by}{last}"
+
+
+def write_stop(path: Path, end: End) -> None:
+    """Write the file that stops steps: empty for a pipeline that was stopped, else with the end.
+
+    Args:
+        path: The file.
+        end: How the steps end, and why.
+    """
+    new = path.with_suffix(".new")
+    with suppress(OSError):  # a full disk: then it is empty
+        new.write_text(f"{end.status} {end.cause}", encoding="utf-8")
+        new.replace(path)
+    with suppress(OSError):
+        path.touch()
 
 
 @dataclass
@@ -189,7 +215,7 @@ def run_ranks(
         limits: When to stop them.
     """
     group = _Group()
-    timed_out = stopped = False
+    timed_out, stop = False, None
     end = time.monotonic() + limits.timeout_sec if limits.timeout_sec else None
     try:
         for rank in ranks:
@@ -207,12 +233,13 @@ def run_ranks(
                 )
             group.add(_Child(log, process))
         while group.running() and not group.failed():
-            stopped = limits.stop.exists()
+            stop = limits.find_stop()
             timed_out = end is not None and time.monotonic() > end
-            if stopped or timed_out:
+            if stop or timed_out:
+                status, why = stop or End("FAILED", limits.describe_timeout())
                 if limits.note is not None:
-                    why = "its pipeline was stopped" if stopped else limits.describe_timeout()
-                    write_stop_note(limits.note, "KILLED" if stopped else "FAILED", why)
+                    why = "its pipeline was stopped" if status == "KILLED" else why
+                    write_stop_note(limits.note, status, why)
                 break
             time.sleep(_POLL_SEC)
         failed = group.failed()
@@ -224,5 +251,5 @@ def run_ranks(
         who=failed.log.stem.replace("-", " ") if failed and len(ranks) > 1 else "the command",
         last_line=failed.read_last_line() if failed else "",
         timed_out=timed_out,
-        stopped=stopped,
+        stop=stop,
     )

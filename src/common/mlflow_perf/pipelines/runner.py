@@ -7,19 +7,22 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from mlflow_perf.core.uris import absolute_store
-from mlflow_perf.errors import PipelineError, StepFailedError
-from mlflow_perf.model.document import BROKEN, SKIPPED
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.model.document import SKIPPED
+from mlflow_perf.node.exit_cause import End
 from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
 from mlflow_perf.pipelines.interrupts import making_store
 from mlflow_perf.pipelines.output_folder import mark_output, mark_run
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
+from mlflow_perf.pipelines.processes import write_stop
+from mlflow_perf.pipelines.result import Result
 from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.store_calls import StoreCalls, send_left
@@ -55,47 +58,6 @@ class Executor(Protocol):
     def close(self) -> None:
         """Release the workers."""
         ...
-
-
-@dataclass
-class Result:
-    """How a pipeline ended.
-
-    Attributes:
-        run_id: The parent run.
-        experiment_id: Its experiment.
-        status: `FINISHED`, `FAILED` or `KILLED`.
-        steps: The outcome of each step, in the order of the graph.
-        outputs: Paths of the pipeline's outputs.
-        duration_sec: How long it took.
-    """
-
-    run_id: str
-    experiment_id: str
-    status: str = "RUNNING"
-    steps: dict[str, Outcome] = field(default_factory=dict)
-    outputs: dict[str, Path] = field(default_factory=dict)
-    duration_sec: float = 0.0
-
-    def raise_for_status(self) -> None:
-        """Raise an error that names each failed step, if the pipeline did not finish.
-
-        Raises:
-            StepFailedError: A step failed, or the pipeline was stopped.
-        """
-        if self.status == "KILLED":
-            unfinished = [n for n, o in self.steps.items() if o.status != "FINISHED"]
-            message = "Stopped by an interrupt; all steps were ended."
-            raise StepFailedError(unfinished[0] if unfinished else "", message)
-        if self.status != "FINISHED":
-            failed = [o for o in self.steps.values() if o.status in BROKEN]
-            lines = [
-                f"Step {o.name!r} failed: {o.message.rstrip('.')}."
-                + (f" Its log: {o.log}" if o.log else "")
-                for o in failed
-            ]
-            name = failed[0].name if failed else ""
-            raise StepFailedError(name, "\nmlflow-perf: ".join(lines))
 
 
 class Runner:
@@ -260,13 +222,17 @@ class Runner:
                         begun.add(name)
                         self.watch(name, "began", None)
                 for name in [n for n, f in pending.items() if f.done()]:
-                    self.watch(name, "ended", read_outcome(name, pending.pop(name)))
+                    outcome = read_outcome(name, pending.pop(name), had_workers=bool(begun))
+                    if outcome.run_id is None and name in begun:  # its worker may still run it
+                        write_stop(self.folder(name) / STOP, End(outcome.status, outcome.message))
+                    self.watch(name, "ended", outcome)
         except KeyboardInterrupt:
             stopped = True
-        if stopped or fault:
-            # Steps on any machine watch for this file.
-            (self.work / STOP).touch()
+        # Steps on any machine watch for this file.
+        if fault and not stopped:
+            write_stop(self.work / STOP, End("FAILED", fault))
         if stopped:
+            (self.work / STOP).touch()
             running = [f for name, f in futures.items() if self._started_file(name).exists()]
             # A second interrupt does not wait for the steps' own grace period.
             with contextlib.suppress(KeyboardInterrupt):
@@ -292,22 +258,27 @@ class Runner:
         name = step.name
         started = self._started_file(name)
         if future is not None and future.done() and not future.cancelled():
-            outcome = read_outcome(name, future)
+            begun = any(self._started_file(one).exists() for one in self.graph.steps)
+            outcome = read_outcome(name, future, had_workers=begun)
         elif started.exists():
             status = "KILLED" if stopped else "FAILED"
             outcome = Outcome(name, status, fault or "it did not stop in time")
         else:
             outcome = Outcome(name, "SKIPPED")
-        if outcome.status == "SKIPPED":
+        if not started.exists() and outcome.run_id is None:
+            is_skipped = outcome.status == "SKIPPED"
             why = fault or f"{' and '.join(step.needs)} did not finish"
-            message = f"not run because {'the pipeline was stopped' if stopped else why}"
-            tags = {**self._make_tags(step), "mlflow_perf.error": message, STATUS_TAG: SKIPPED}
+            why = f"not run because {'the pipeline was stopped' if stopped else why}"
+            message = why if is_skipped else outcome.message
+            tags = {**self._make_tags(step), "mlflow_perf.error": message}
+            tags |= {STATUS_TAG: SKIPPED} if is_skipped else {}
+            status = "KILLED" if is_skipped else outcome.status
 
             def log_run() -> str:
                 run_id = self.tracking.start(
                     result.experiment_id, name, parent=result.run_id, tags=tags
                 )
-                self.tracking.end(run_id, "KILLED")
+                self.tracking.end(run_id, status)
                 return run_id
 
             missing = f"No MLflow run could be made for step {name!r}, which was not run"
@@ -315,9 +286,9 @@ class Runner:
             if run_id is None:
                 record = StepRecord(result.experiment_id, name, result.run_id, tags)
                 now = time.time()
-                replace(record, started=now, ended=now).keep(self.folder(name))
+                replace(record, status=status, started=now, ended=now).keep(self.folder(name))
             is_logged = run_id is not None
-            return Outcome(name, "SKIPPED", message, run_id, is_logged=is_logged)
+            return Outcome(name, outcome.status, message, run_id, is_logged=is_logged)
         if outcome.run_id is None and started.exists():
             # A lost worker may have left its run open.
             run_id = started.read_text(encoding="utf-8") or None

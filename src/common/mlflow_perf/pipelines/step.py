@@ -256,7 +256,8 @@ def _run_attempts(
         # Its end goes into this file, which has its place then when the disk is full.
         (job.folder / ENDED).write_text("RUNNING", encoding="utf-8")
         environ = job.make_environment(outcome.run_id, attempt)
-        limits = Limits(job.step.timeout_sec, job.stop, job.folder / f"stopped-{attempt}")
+        note = job.folder / f"stopped-{attempt}"
+        limits = Limits(job.step.timeout_sec, job.stop, note, job.folder / job.stop.name)
         environ[STOP_NOTE_VARIABLE] = str(limits.note)
         wrapper = job.make_wrapper(attempt)
         # The wrapper's own reports go elsewhere, and the component's Python is not its own.
@@ -270,12 +271,12 @@ def _run_attempts(
         outcome = replace(
             outcome,
             attempts=attempt,
-            status="KILLED" if ended.stopped else "FAILED" if ended.code else "FINISHED",
+            status=ended.stop.status if ended.stop else "FAILED" if ended.code else "FINISHED",
             message=ended.describe(limits),
             tags=sized.tags,
             end=ended.by_itself if is_alone else None,
         )
-        if outcome.status != "FAILED" or job.stop.exists():
+        if outcome.status != "FAILED" or ended.stop or job.stop.exists():
             break
         if job.size is not None and tried.was_killed:
             why_not = sized.grow()

@@ -14,7 +14,7 @@ from typing import Any
 
 from mlflow_perf.analysis.workflow import build_step
 from mlflow_perf.pipelines.graph import Graph
-from mlflow_perf.pipelines.runner import Result
+from mlflow_perf.pipelines.result import Result
 from mlflow_perf.pipelines.store_calls import StoreCalls
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Tracking

@@ -1,0 +1,53 @@
+"""How a pipeline ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlflow_perf.errors import StepFailedError
+from mlflow_perf.model.document import BROKEN
+from mlflow_perf.pipelines.step import Outcome
+
+
+@dataclass
+class Result:
+    """How a pipeline ended.
+
+    Attributes:
+        run_id: The parent run.
+        experiment_id: Its experiment.
+        status: `FINISHED`, `FAILED` or `KILLED`.
+        steps: The outcome of each step, in the order of the graph.
+        outputs: Paths of the pipeline's outputs.
+        duration_sec: How long it took.
+    """
+
+    run_id: str
+    experiment_id: str
+    status: str = "RUNNING"
+    steps: dict[str, Outcome] = field(default_factory=dict)
+    outputs: dict[str, Path] = field(default_factory=dict)
+    duration_sec: float = 0.0
+
+    def raise_for_status(self) -> None:
+        """Raise an error that names each failed step, if the pipeline did not finish.
+
+        Raises:
+            StepFailedError: A step failed, or the pipeline was stopped.
+        """
+        if self.status == "KILLED":
+            unfinished = [n for n, o in self.steps.items() if o.status != "FINISHED"]
+            message = "Stopped by an interrupt; all steps were ended."
+            raise StepFailedError(unfinished[0] if unfinished else "", message)
+        if self.status != "FINISHED":
+            failed = [o for o in self.steps.values() if o.status in BROKEN]
+            lines = [
+                f"Step {o.name!r} failed: {o.message.rstrip('.')}."
+                + (f" Its log: {o.log}" if o.log else "")
+                for o in failed
+            ]
+            if not failed:  # what runs them was lost before one had begun
+                lines = list(dict.fromkeys(o.message for o in self.steps.values() if o.message))
+            name = failed[0].name if failed else ""
+            raise StepFailedError(name, "\nmlflow-perf: ".join(lines))
