@@ -113,7 +113,7 @@ def test_the_run_begins_and_ends_with_its_command(
     [
         ("trap '' TERM; kill -TERM 0; exit 0", 0, "FINISHED", "FINISHED"),
         ("trap '' TERM; kill -TERM 0; exit 7", 7, "FAILED", "FAILED"),
-        ("kill -TERM $$", -15, "RUNNING", "KILLED"),
+        ("kill -TERM $$", -15, "ENDED", "KILLED"),
     ],
 )
 def test_the_command_of_a_step_ends_as_its_exit_code_says(

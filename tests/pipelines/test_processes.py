@@ -49,14 +49,35 @@ def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
     assert ended.describe(Limits(None, tmp_path)) == "the command ended with signal 9"
 
 
-def test_limits_stop_the_processes(tmp_path: Path) -> None:
+def test_limits_stop_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time limit and the stop file are different outcomes."""
+    monkeypatch.setattr(processes, "_LAUNCHED_SEC", 0.0)
     late = _run(tmp_path, "exec sleep 60", timeout=0.1)
     assert (late.code != 0, late.timed_out, late.stop) == (True, True, None)
     assert late.describe(Limits(0.1, tmp_path)) == "took longer than its limit of 0.1 s"
     stopped = _run(tmp_path, f"touch {tmp_path}/stop; exec sleep 60")
     assert (stopped.timed_out, stopped.stop) == (False, End("KILLED", "stopped"))
     assert stopped.describe(Limits(None, tmp_path)) == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("notes", "is_over"),
+    [
+        ("sleep 2.2; printf STARTED > ended; printf FINISHED > ended; sleep 2.2", False),
+        ("printf STARTED > ended; sleep 60", True),
+        ("sleep 60", True),  # what should tell of the command never does
+    ],
+)
+def test_what_mlflow_perf_takes_itself_is_within_no_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: str, is_over: bool
+) -> None:
+    """The limit is that of the command, from its begin to its end, as its wrapper tells."""
+    monkeypatch.setattr(processes, "_OURS_SEC", 20.0 if not is_over else 0.5)
+    (tmp_path / "ended").write_text("RUNNING")
+    limits = Limits(2.0, tmp_path / "stop", followed=tmp_path / "ended")
+    rank = Rank(("bash", "-c", notes), {}, "std_log.txt")
+    ended = run_ranks([rank], folder=tmp_path, logs=tmp_path, environ=os.environ, limits=limits)
+    assert ended.timed_out is is_over
 
 
 def test_a_step_that_was_given_up_ends_as_its_runner_says(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mlflow_perf.node.exit_cause import End
+from mlflow_perf.pipelines import processes, store_calls
 from mlflow_perf.pipelines import step as step_module
-from mlflow_perf.pipelines import store_calls
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
 from mlflow_perf.publish.step_record import StepRecord
@@ -163,8 +163,11 @@ def test_a_signal_is_named(job: StepJob) -> None:
     assert "signal 9" in _failed(_change(job, command="kill -9 $$")).message
 
 
-def test_a_step_that_takes_too_long_is_stopped(job: StepJob) -> None:
+def test_a_step_that_takes_too_long_is_stopped(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The limit is in the message, and the process is gone."""
+    monkeypatch.setattr(processes, "_LAUNCHED_SEC", 0.0)
     outcome = _failed(_change(job, command="exec sleep 60", timeout_sec=0.2))
     assert outcome.message == "took longer than its limit of 0.2 s"
     assert outcome.duration_sec < 30

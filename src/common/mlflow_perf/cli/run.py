@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from mlflow_perf.cli._wrapped import ending_by_signal, leave, prepare_command
-from mlflow_perf.core.settings import Settings
+from mlflow_perf.core.settings import Settings, read_setting
 from mlflow_perf.session.command import name_component, run_command
 from mlflow_perf.session.run_check import check_run
+from mlflow_perf.session.step_command import StepCommand
 
 
 @click.command(
@@ -46,6 +47,9 @@ def command(
     If the command starts exactly one MLflow run, the report goes into that run. Otherwise the
     report gets its own run, linked to the runs that the command started.
     """
+    step = None if end_file is None else StepCommand(Path(end_file))
+    if step is not None and read_setting("disable"):
+        step.note_begin()
     prepare_command(argv)
     if hold:
         # The last line of the log is the command's: it tells a pipeline why a step failed.
@@ -55,6 +59,5 @@ def command(
         if settings.run_id is not None:
             check_run(settings.run_id, settings.start_timeout)
         name = settings.name or name_component(argv)
-        step = None if end_file is None else Path(end_file)
-        code = run_command(argv, name, settings, hold=hold, own_run=own_run, end_file=step)
+        code = run_command(argv, name, settings, hold=hold, own_run=own_run, step=step)
     leave(code)

@@ -62,6 +62,10 @@ def name_signal(number: int) -> str:
         return f"signal {number}"
 
 
+UNSTARTED, STARTED_COMMAND = "RUNNING", "STARTED"
+"""What a step's file says before its command begins, and while it runs; then how it ended."""
+
+
 class End(NamedTuple):
     """How a job ended.
 

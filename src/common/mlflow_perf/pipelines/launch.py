@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -48,6 +48,16 @@ class Rank:
     command: tuple[str, ...]
     environment: dict[str, str]
     log: str
+
+    def follow(self, file: Path, wrapper: int) -> Rank:
+        """Return it with the option of its wrapper to tell of the command in a file.
+
+        Args:
+            file: The file.
+            wrapper: After how many words of the command the wrapper's options come.
+        """
+        command = (*self.command[:wrapper], "--end-file", str(file), *self.command[wrapper:])
+        return replace(self, command=command)
 
 
 def plan_ranks(

@@ -17,11 +17,12 @@ from pathlib import Path
 
 import psutil
 
-from mlflow_perf.node.exit_cause import End, write_stop_note
+from mlflow_perf.node.exit_cause import STARTED_COMMAND, UNSTARTED, End, write_stop_note
 from mlflow_perf.pipelines.launch import Rank
 
 _POLL_SEC = 0.02
 _GRACE_SEC = 10.0
+_OURS_SEC, _LAUNCHED_SEC = 60.0, 10.0
 _LAST_LINE_BYTES = 4096
 _GUARD = Path(__file__).with_name("step_guard.py")
 
@@ -35,12 +36,15 @@ class Limits:
         stop: Stop them when this file appears; it works across machines. See `write_stop`.
         note: File in which their reports find that they took too long; None for none.
         own_stop: The same as `stop`, for this step alone; None for none.
+        followed: File in which the command's wrapper tells when it began and ended: what
+            mlflow-perf takes before and after does not count. None where there is none.
     """
 
     timeout_sec: float | None
     stop: Path
     note: Path | None = None
     own_stop: Path | None = None
+    followed: Path | None = None
 
     def find_stop(self) -> End | None:
         """Return how the step ends, and why, if it is to be stopped; None if not."""
@@ -54,6 +58,36 @@ class Limits:
     def describe_timeout(self) -> str:
         """Return why processes were stopped that took too long."""
         return f"took longer than its limit of {self.timeout_sec:g} s"
+
+
+class _Clock:
+    """Says when processes have taken too long.
+
+    Args:
+        limits: Their limits.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._begun = limits, time.monotonic()
+        self._ours_until = self._begun + _OURS_SEC  # what mlflow-perf itself may take
+        self._said = UNSTARTED if limits.followed else ""
+
+    def is_over(self) -> bool:
+        """Return whether they have to be stopped now."""
+        limit_sec, now = self._limits.timeout_sec, time.monotonic()
+        if not limit_sec:
+            return False
+        if self._limits.followed is None:  # a launcher starts the command, and mlflow-perf with it
+            return now > self._begun + limit_sec + _LAUNCHED_SEC
+        with suppress(OSError):
+            said = self._limits.followed.read_text(encoding="utf-8")
+            if said and said != self._said:
+                if said == STARTED_COMMAND:
+                    self._begun = now
+                self._said, self._ours_until = said, now + _OURS_SEC
+        if self._said != STARTED_COMMAND and now < self._ours_until:
+            return False
+        return now > self._begun + limit_sec
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +250,7 @@ def run_ranks(
     """
     group = _Group()
     timed_out, stop = False, None
-    end = time.monotonic() + limits.timeout_sec if limits.timeout_sec else None
+    clock = _Clock(limits)
     try:
         for rank in ranks:
             log = logs / rank.log
@@ -234,7 +268,7 @@ def run_ranks(
             group.add(_Child(log, process))
         while group.running() and not group.failed():
             stop = limits.find_stop()
-            timed_out = end is not None and time.monotonic() > end
+            timed_out = clock.is_over()
             if stop or timed_out:
                 status, why = stop or End("FAILED", limits.describe_timeout())
                 if limits.note is not None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from mlflow_perf.core.uris import absolute_store, redact_address, redact_password
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.node.exit_cause import STOP_NOTE_VARIABLE, End
+from mlflow_perf.node.exit_cause import STOP_NOTE_VARIABLE, UNSTARTED, End
 from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ranks
@@ -42,6 +42,7 @@ from mlflow_perf.tracking.run_handle import (
     LeftStep,
 )
 
+_WRAPPER = (sys.executable, "-m", "mlflow_perf", "run", "--hold")
 _OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, LEFT_STEP_VARIABLE)
 _log = logging.getLogger("mlflow_perf.pipelines")
 
@@ -90,6 +91,7 @@ class StepJob:
             # A progress bar for each uploaded file is noise in a log.
             "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
             "MLFLOW_PERF_DIR": str(self.attempt_folder("journals", attempt)),
+            STOP_NOTE_VARIABLE: str(self.folder / f"stopped-{attempt}"),
             **self.step.environment,
         }
         for name in _OF_RUN:
@@ -101,6 +103,21 @@ class StepJob:
             left = LeftStep(self.parent, self.step.name, store, experiment)
             environ[LEFT_STEP_VARIABLE] = json.dumps(asdict(left))
         return environ
+
+    def make_limits(self, attempt: int, *, is_followed: bool) -> Limits:
+        """Return when an attempt's processes are stopped.
+
+        Args:
+            attempt: Its number.
+            is_followed: Whether its only command is started by a wrapper.
+        """
+        return Limits(
+            self.step.timeout_sec,
+            self.stop,
+            note=self.folder / f"stopped-{attempt}",
+            own_stop=self.folder / self.stop.name,
+            followed=self.folder / ENDED if is_followed else None,
+        )
 
     def make_record(self, started: float) -> StepRecord:
         """Return what the step's run is to be, if it began at that Unix time."""
@@ -118,8 +135,7 @@ class StepJob:
         inner = [f"MLFLOW_PERF_DIR={self.attempt_folder('journals', attempt)}"]
         inner += [f"{name}={self.step.environment[name]}" for name in self.list_inner_variables()]
         return (
-            *(sys.executable, "-m", "mlflow_perf", "run", "--hold"),
-            *("--end-file", str(self.folder / ENDED)),
+            *_WRAPPER,
             *("--name", self.step.component, "--", "env", *inner),
         )
 
@@ -254,11 +270,8 @@ def _run_attempts(
         for folder in (*job.outputs, logs, *(job.folder / name for name, _ in KEPT_FILES)):
             folder.mkdir(parents=True, exist_ok=True)
         # Its end goes into this file, which has its place then when the disk is full.
-        (job.folder / ENDED).write_text("RUNNING", encoding="utf-8")
+        (job.folder / ENDED).write_text(UNSTARTED, encoding="utf-8")
         environ = job.make_environment(outcome.run_id, attempt)
-        note = job.folder / f"stopped-{attempt}"
-        limits = Limits(job.step.timeout_sec, job.stop, note, job.folder / job.stop.name)
-        environ[STOP_NOTE_VARIABLE] = str(limits.note)
         wrapper = job.make_wrapper(attempt)
         # The wrapper's own reports go elsewhere, and the component's Python is not its own.
         outer = {"MLFLOW_PERF_DIR": str(job.attempt_folder("measured", attempt))}
@@ -266,6 +279,9 @@ def _run_attempts(
         ranks = plan_ranks(job.step, environ, wrapper=wrapper)
         environ |= outer if wrapper else {}
         is_alone = len(ranks) == 1 and ranks[0].command[: len(wrapper)] == wrapper
+        limits = job.make_limits(attempt, is_followed=is_alone and bool(wrapper))
+        if limits.followed:
+            ranks = [ranks[0].follow(limits.followed, len(_WRAPPER))]
         with sized.limit(ranks) as tried:
             ended = run_ranks(tried.ranks, folder=code, logs=logs, environ=environ, limits=limits)
         outcome = replace(

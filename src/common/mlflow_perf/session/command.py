@@ -22,12 +22,7 @@ from mlflow_perf.core.program_age import program_age_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
-from mlflow_perf.node.exit_cause import (
-    count_new_oom_kills,
-    name_signal,
-    read_oom_counts,
-    read_stop_note,
-)
+from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_oom_counts
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.records import MB
@@ -36,6 +31,7 @@ from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND, HeldChild,
 from mlflow_perf.session.outcome import CRASHES, Outcome
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.remote_tasks import RemoteTasks, explain_remote
+from mlflow_perf.session.step_command import StepCommand
 from mlflow_perf.tracking.reporting_notes import note_reporting
 
 _log = get_logger(__name__)
@@ -145,7 +141,7 @@ def run_command(
     *,
     hold: bool = False,
     own_run: bool = False,
-    end_file: Path | None = None,
+    step: StepCommand | None = None,
 ) -> int:
     """Run a command to its end, report it, and return its exit code, -n for signal n.
 
@@ -157,14 +153,12 @@ def run_command(
         settings: The settings.
         hold: Whether to leave the report in the journal, for another program to send.
         own_run: Whether to report to a run of its own, even if the command starts one.
-        end_file: Of a pipeline's step, gets the status of a command that ended by itself, at once:
-            its runner may be killed before it reads that from the exit code.
+        step: Tells the runner of a pipeline of the command, if that is a step of it.
 
     Raises:
         MlflowPerfError: When a setting cannot be used; the command is not started then.
     """
     recording = Recording(name, settings, is_command=True, hold=hold)
-    runner_pid = None if end_file is None else os.getppid()
     try:
         _try_step(recording.gather)
         child: HeldChild | _PlainChild = HeldChild(argv) if _CAN_HOLD else _PlainChild(argv)
@@ -177,10 +171,7 @@ def run_command(
         raise
     may_join = not (own_run or hold or settings.live)
     runs = CommandRuns(recording, recording.spool_path, may_join=may_join)
-    code, end = _follow(child, recording, RemoteTasks(argv, child.pid), runs, runner_pid)
-    if end_file is not None and recording.node.count == 1 and end.status != "KILLED":
-        with contextlib.suppress(OSError):  # only `recover` reads it
-            end_file.write_text(end.status, encoding="utf-8")
+    code, end = _follow(child, recording, RemoteTasks(argv, child.pid), runs, step)
     with contextlib.suppress(KeyboardInterrupt):  # the report is kept, and a message has said so
         child.allow_interrupt()
         _try_step(lambda: _finish(recording, runs, end))
@@ -203,7 +194,7 @@ def _follow(
     recording: Recording,
     tasks: RemoteTasks,
     runs: CommandRuns,
-    runner_pid: int | None,
+    step: StepCommand | None,
 ) -> tuple[int, Outcome]:
     """Record a command until it has ended; return its exit code, -n for signal n, and the outcome.
 
@@ -212,7 +203,7 @@ def _follow(
         recording: What records it.
         tasks: What finds the tasks that it starts elsewhere.
         runs: What finds the MLflow runs that it starts.
-        runner_pid: The pipeline's runner, of whose step this is the command; None for none.
+        step: Tells the runner of a pipeline of the command; None for none.
     """
     counts = read_oom_counts()
 
@@ -226,6 +217,8 @@ def _follow(
     try:
         _try_step(lambda: recording.start(wait=False, root_pid=child.pid, postpone=runs.may_join))
     finally:
+        if step is not None:
+            step.note_begin()
         child.release()
     begun = RankCommand(child.pid, launcher_pid=os.getppid())
     _try_step(lambda: recording.note_command(begun))
@@ -236,13 +229,12 @@ def _follow(
             "The command ended while mlflow-perf itself was stopped or held up, for %.0f s: up to "
             "that much of the time in its report is not its own.", child.unseen_sec,
         )  # fmt: skip
-    # Unless the runner ends the step, or is gone, a step that lives on after a signal ends as its
-    # exit code says: so the runner has it, too.
-    lives_on = runner_pid == os.getppid() and read_stop_note() is None
-    received = () if lives_on else child.received
+    received = () if step is not None and step.lives_on else child.received
     end = judge_end(
         code, ended_by=ended_by, received=received, oom_kills=count_new_oom_kills(counts)
     )
+    if step is not None:
+        step.note_end(end)
     account = find_ended_child(child.pid)
     used_sec = 0.0 if account is None else account.cpu_sec
     own_mb = own_memory_bytes() / MB

@@ -1,0 +1,36 @@
+"""What the runner of a pipeline hears of a step's command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlflow_perf.session.outcome import Outcome
+from mlflow_perf.session.step_command import StepCommand
+
+
+@pytest.mark.parametrize(
+    ("status", "noted"), [("FINISHED", "FINISHED"), ("FAILED", "FAILED"), ("KILLED", "ENDED")]
+)
+def test_the_file_follows_the_command(tmp_path: Path, status: str, noted: str) -> None:
+    """A signal's end is none that `recover` may take for the step's own."""
+    step = StepCommand(tmp_path / "ended")
+    step.note_begin()
+    assert step.path.read_text() == "STARTED"
+    step.note_end(Outcome(status))
+    assert step.path.read_text() == noted
+    StepCommand(tmp_path / "no folder" / "ended").note_begin()  # harms nobody
+
+
+def test_a_signal_counts_where_the_runner_stops_the_step_or_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the step's exit code does, as its runner sees it."""
+    step = StepCommand(tmp_path / "ended")
+    assert step.lives_on
+    assert not StepCommand(tmp_path / "ended", runner_pid=1).lives_on
+    note = tmp_path / "stopped-1"
+    note.write_text("FAILED took longer than its limit of 3 s")
+    monkeypatch.setenv("MLFLOW_PERF_STOP_NOTE", str(note))
+    assert not step.lives_on
