@@ -30,8 +30,8 @@ def command(run: str, directory: Path | None, *, as_json: bool) -> None:
     """Write the JSON artifacts of RUN into DIRECTORY, one node-<n>.json per node.
 
     A node with a profile also has profile-<n>.speedscope.json, for speedscope.app. The default
-    DIRECTORY is perf-<run id>. For a workflow's parent run, each step gets a folder, and
-    workflow.json describes the whole.
+    DIRECTORY is perf- and the first eight characters of the run's id. For a workflow's parent run,
+    each step gets a folder, and workflow.json describes the whole.
     """
     _options.prepare()
     found = get_run(run)

@@ -245,7 +245,7 @@ def _show_workflow(run: PerfRun, workflow: Workflow) -> None:
         "waited": [_say(step.waited_sec) for step in workflow.steps],
         "mlflow-perf": [_say(step.reporting_sec) for step in workflow.steps],
         "ran": [_say(step.duration_sec) for step in workflow.steps],
-        "measured": [_say(s.measured_sec if s.nodes else None) for s in workflow.steps],
+        "measured": [_say(s.measured_sec or None) for s in workflow.steps],
         "nodes": [str(len(step.nodes) or MISSING) for step in workflow.steps],
         "job's CPUs": ["–" if s.job is None else s.used for s in shares],
     }
