@@ -15,6 +15,7 @@ from mlflow_perf.publish.step_record import (
     STARTED,
     StepRecord,
     complete,
+    keep_end,
     list_recorded,
     provide_run,
     share_run,
@@ -81,6 +82,26 @@ def test_a_run_that_its_job_made_is_its_run(store: str, tmp_path: Path) -> None:
     perf_run = PerfRun.from_mlflow(run)
     assert (perf_run.started, perf_run.ended) == (1000.0, 1060.0)
     assert not {PARENT_TAG, "mlflow_perf.step"} & client.get_run(other).data.tags.keys()
+
+
+def test_a_lost_steps_end_is_kept_beside_its_begin(store: str, tmp_path: Path) -> None:
+    """Its runner knows the end only; a step without a run has told its begin."""
+    lost = StepRecord(
+        _record().experiment_id, "fit", "the-parent", {"mlflow_perf.step": "fit"},
+        status="FAILED", ended=1090.0, end_tags={"mlflow_perf.error": "its worker was lost"},
+    )  # fmt: skip
+    client, step = MlflowClient(store), tmp_path / "fit"
+    replace(_record(), status="KILLED", ended=None, end_tags={}).keep(step)
+    keep_end(step, lost)
+    complete(client, step)
+    run = client.get_run((step / STARTED).read_text())
+    assert (run.info.status, run.info.start_time, run.info.end_time) == (
+        "FAILED", 1000_000, 1090_000,
+    )  # fmt: skip
+    assert run.data.tags["mlflow_perf.error"] == "its worker was lost"
+    keep_end(step, lost)  # of a step with a run, nothing else is kept
+    complete(client, step)
+    assert client.get_run(run.info.run_id).info.status == "FAILED"
 
 
 def test_a_damaged_record_is_left_out(store: str, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.publish.pipeline_journal import STOP, list_unsent, open_pipeline_journal
-from mlflow_perf.publish.step_record import STARTED, StepRecord
+from mlflow_perf.publish.step_record import STARTED, StepRecord, keep_end
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.client import has_parent
 from mlflow_perf.tracking.delivery import Delivery
@@ -290,11 +290,16 @@ class Runner:
             is_logged = run_id is not None
             return Outcome(name, outcome.status, message, run_id, is_logged=is_logged)
         if outcome.run_id is None and started.exists():
-            # A lost worker may have left its run open.
+            # A lost worker has left its run open, and its report and files behind.
             run_id = started.read_text(encoding="utf-8") or None
-            outcome = replace(outcome, run_id=run_id)
+            outcome = replace(outcome, run_id=run_id, is_logged=False)
+            tags = {"mlflow_perf.error": outcome.message, STATUS_TAG: outcome.status}
+            record = StepRecord(
+                result.experiment_id, name, result.run_id, self._make_tags(step),
+                status=outcome.status, ended=time.time(), end_tags=tags,
+            )  # fmt: skip
+            keep_end(self.folder(name), record)
             if run_id is not None:
-                tags = {"mlflow_perf.error": outcome.message}
                 self._store.ask(
                     lambda: self.tracking.end(run_id, outcome.status, tags=tags),
                     f"The MLflow run of step {name!r} could not be ended",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,18 @@ class StepRecord:
                 "What MLflow did not take of step %r cannot be kept in %s: %s",
                 self.name, step, error.strerror,
             )  # fmt: skip
+
+
+def keep_end(step: Path, record: StepRecord) -> None:
+    """Keep how a step ended whose worker was lost, for `complete`.
+
+    Args:
+        step: The folder of the step.
+        record: Its end. Where it had no run, what is kept of its begin stays.
+    """
+    begun = _read_record(step) or record
+    end = replace(begun, status=record.status, ended=record.ended, end_tags=record.end_tags)
+    end.keep(step)
 
 
 def list_recorded(work: Path) -> list[Path]:
