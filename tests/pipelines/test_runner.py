@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
@@ -174,6 +175,9 @@ def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:
     # Where the step itself still runs, it stops.
     said = (tmp_path / "w" / "alone" / "stop").read_text()
     assert said == f"FAILED {result.steps['alone'].message}"
+    kept = json.loads((tmp_path / "w" / "alone" / "record.json").read_text())
+    assert kept["ended"] == (tmp_path / "w" / "alone" / "stop").stat().st_mtime
+    assert kept["end_tags"]["mlflow_perf.status"] == "FAILED"
 
 
 def test_a_step_that_no_worker_took_has_a_failed_run(tmp_path: Path) -> None:

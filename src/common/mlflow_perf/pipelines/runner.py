@@ -290,21 +290,27 @@ class Runner:
             is_logged = run_id is not None
             return Outcome(name, outcome.status, message, run_id, is_logged=is_logged)
         if outcome.run_id is None and started.exists():
-            # A lost worker has left its run open, and its report and files behind.
-            run_id = started.read_text(encoding="utf-8") or None
-            outcome = replace(outcome, run_id=run_id, is_logged=False)
-            tags = {"mlflow_perf.error": outcome.message, STATUS_TAG: outcome.status}
-            record = StepRecord(
-                result.experiment_id, name, result.run_id, self._make_tags(step),
-                status=outcome.status, ended=time.time(), end_tags=tags,
-            )  # fmt: skip
-            keep_end(self.folder(name), record)
-            if run_id is not None:
-                self._store.ask(
-                    lambda: self.tracking.end(run_id, outcome.status, tags=tags),
-                    f"The MLflow run of step {name!r} could not be ended",
-                )
+            return self._end_lost(step, outcome, result)
         return outcome
+
+    def _end_lost(self, step: Step, outcome: Outcome, result: Result) -> Outcome:
+        """End the run that a lost worker has left open; what it left behind is sent later."""
+        name, ended = step.name, time.time()
+        run_id = self._started_file(name).read_text(encoding="utf-8") or None
+        tags = {"mlflow_perf.error": outcome.message, STATUS_TAG: outcome.status}
+        with contextlib.suppress(OSError):  # written when its loss was seen
+            ended = (self.folder(name) / STOP).stat().st_mtime
+        record = StepRecord(
+            result.experiment_id, name, result.run_id, self._make_tags(step),
+            status=outcome.status, ended=ended, end_tags=tags,
+        )  # fmt: skip
+        keep_end(self.folder(name), record)
+        if run_id is not None:
+            self._store.ask(
+                lambda: self.tracking.end(run_id, outcome.status, tags=tags),
+                f"The MLflow run of step {name!r} could not be ended",
+            )
+        return replace(outcome, run_id=run_id, is_logged=False)
 
     def _make_job(self, step: Step, result: Result) -> StepJob:
         """Return everything that a machine needs to run the step."""
