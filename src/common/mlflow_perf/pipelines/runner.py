@@ -223,7 +223,7 @@ class Runner:
                         self.watch(name, "began", None)
                 for name in [n for n, f in pending.items() if f.done()]:
                     outcome = read_outcome(name, pending.pop(name), had_workers=bool(begun))
-                    if outcome.run_id is None and name in begun:  # its worker may still run it
+                    if outcome.is_lost and name in begun:  # its worker may still run it
                         write_stop(self.folder(name) / STOP, End(outcome.status, outcome.message))
                     self.watch(name, "ended", outcome)
         except KeyboardInterrupt:
@@ -289,7 +289,7 @@ class Runner:
                 replace(record, status=status, started=now, ended=now).keep(self.folder(name))
             is_logged = run_id is not None
             return Outcome(name, outcome.status, message, run_id, is_logged=is_logged)
-        if outcome.run_id is None and started.exists():
+        if outcome.is_lost and started.exists():
             return self._end_lost(step, outcome, result)
         return outcome
 

@@ -178,6 +178,11 @@ class Outcome:
     end: End | None = None
     is_logged: bool = True
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its worker was lost, or never began it: a step tells of its own logs."""
+        return self.log is None
+
 
 class StepEndedError(Exception):
     """A step did not finish, so its dependants are not run; its argument is the outcome."""
