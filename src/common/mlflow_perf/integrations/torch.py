@@ -133,7 +133,7 @@ def _time_fetch(original: Any) -> Any:
                     if not outer.is_aside:
                         outer.fetched_ns = (outer.fetched_ns or 0) + perf_counter_ns() - start_ns
             made_ns = _made_ns.get(iterator)
-            # Unless the code times a part of the step, which then has it.
+            # Inside a part that the code times itself, that part has the time already.
             if outer is not None and outer.inside is None and (made_ns or _NEVER) <= outer.begun_ns:
                 return _wait_within(outer, original, iterator)
             loop = open_loop("step")

@@ -222,7 +222,7 @@ class Runner:
                         begun.add(name)
                         self.watch(name, "began", None)
                 for name in [n for n, f in pending.items() if f.done()]:
-                    outcome = read_outcome(name, pending.pop(name), had_workers=bool(begun))
+                    outcome = self._read(name, pending.pop(name))
                     if outcome.is_lost and name in begun:  # its worker may still run it
                         write_stop(self.folder(name) / STOP, End(outcome.status, outcome.message))
                     self.watch(name, "ended", outcome)
@@ -245,6 +245,11 @@ class Runner:
         finished = all(o.status == "FINISHED" for o in result.steps.values())
         result.status = "KILLED" if stopped else "FINISHED" if finished else "FAILED"
 
+    def _read(self, name: str, future: Future[Outcome]) -> Outcome:
+        """Return what the future of a step says; a step that began had a worker."""
+        had_workers = any(self._started_file(one).exists() for one in self.graph.steps)
+        return read_outcome(name, future, had_workers=had_workers)
+
     def _settle(
         self,
         step: Step,
@@ -258,8 +263,7 @@ class Runner:
         name = step.name
         started = self._started_file(name)
         if future is not None and future.done() and not future.cancelled():
-            begun = any(self._started_file(one).exists() for one in self.graph.steps)
-            outcome = read_outcome(name, future, had_workers=begun)
+            outcome = self._read(name, future)
         elif started.exists():
             status = "KILLED" if stopped else "FAILED"
             outcome = Outcome(name, status, fault or "it did not stop in time")

@@ -91,7 +91,7 @@ class StepJob:
             # A progress bar for each uploaded file is noise in a log.
             "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
             "MLFLOW_PERF_DIR": str(self.attempt_folder("journals", attempt)),
-            STOP_NOTE_VARIABLE: str(self.folder / f"stopped-{attempt}"),
+            STOP_NOTE_VARIABLE: str(self.stop_note(attempt)),
             **self.step.environment,
         }
         for name in _OF_RUN:
@@ -104,6 +104,10 @@ class StepJob:
             environ[LEFT_STEP_VARIABLE] = json.dumps(asdict(left))
         return environ
 
+    def stop_note(self, attempt: int) -> Path:
+        """Return the file in which an attempt finds why it is stopped."""
+        return self.folder / f"stopped-{attempt}"
+
     def make_limits(self, attempt: int, *, is_followed: bool) -> Limits:
         """Return when an attempt's processes are stopped.
 
@@ -114,7 +118,7 @@ class StepJob:
         return Limits(
             self.step.timeout_sec,
             self.stop,
-            note=self.folder / f"stopped-{attempt}",
+            note=self.stop_note(attempt),
             own_stop=self.folder / self.stop.name,
             followed=self.folder / ENDED if is_followed else None,
         )
@@ -180,7 +184,10 @@ class Outcome:
 
     @property
     def is_lost(self) -> bool:
-        """Whether its worker was lost, or never began it: a step tells of its own logs."""
+        """Whether only the runner tells of it: no worker took it, or the worker was lost.
+
+        What a step tells of itself names its logs.
+        """
         return self.log is None
 
 
