@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from mlflow_perf.node.exit_cause import STOP_NOTE_VARIABLE
+from mlflow_perf.node.step_notes import STOP_NOTE_VARIABLE
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.session.outcome import Outcome
 

@@ -194,12 +194,12 @@ def _run_graph(
     Raises:
         StepFailedError: A step failed, or the pipeline was stopped.
     """
+    from mlflow_perf.node.step_notes import STOP
     from mlflow_perf.pipelines.executors import Pool, load_config
     from mlflow_perf.pipelines.interrupts import making_store, stopping_by_signal
     from mlflow_perf.pipelines.output_folder import mark_output
     from mlflow_perf.pipelines.runner import Runner
     from mlflow_perf.pipelines.step_table import log_rows
-    from mlflow_perf.publish.pipeline_journal import STOP
     from mlflow_perf.publish.workflow_writer import Tracking, find_place
 
     config = load_config(on)

@@ -6,7 +6,6 @@ was killed.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import re
@@ -14,12 +13,6 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
-
-STOP_NOTE_VARIABLE = "MLFLOW_PERF_STOP_NOTE"
-"""Environment variable of a pipeline's step: the file in which its runner says why it ends it."""
-
-STOP_NOTE = re.compile(r".*/stopped-\d+", re.DOTALL)
-"""Names of such files: a journal, which names one as well, may come from elsewhere."""
 
 _ROOT = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
@@ -62,10 +55,6 @@ def name_signal(number: int) -> str:
         return f"signal {number}"
 
 
-UNSTARTED, STARTED_COMMAND = "RUNNING", "STARTED"
-"""What a step's file says before its command begins, and while it runs; then how it ended."""
-
-
 class End(NamedTuple):
     """How a job ended.
 
@@ -76,36 +65,6 @@ class End(NamedTuple):
 
     status: str
     cause: str = ""
-
-
-def find_stop_note() -> str:
-    """Return the file in which a pipeline's runner notes why it ends this step; empty if none."""
-    return os.environ.get(STOP_NOTE_VARIABLE, "")
-
-
-def write_stop_note(note: Path, status: str, why: str) -> None:
-    """Note that a pipeline's runner ends the processes of a step.
-
-    Args:
-        note: The file.
-        status: How MLflow has the step then.
-        why: The reason.
-    """
-    with contextlib.suppress(OSError):  # then they say what ended them: SIGTERM
-        note.write_text(f"{status} {why}", encoding="utf-8")
-
-
-def read_stop_note(note: str | None = None) -> End | None:
-    """Return how and why a pipeline's runner ends a step's processes; None if it does not.
-
-    Args:
-        note: What a journal says of the file; default: that of this process.
-    """
-    name = find_stop_note() if note is None else note
-    if not (STOP_NOTE.fullmatch(name) and Path(name).is_file()):
-        return None
-    status, _, why = (_read(name) or "")[:300].strip().partition(" ")
-    return End(status, why) if status in ("FAILED", "KILLED") and why else None
 
 
 def read_oom_counts(

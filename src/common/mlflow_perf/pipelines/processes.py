@@ -17,7 +17,8 @@ from pathlib import Path
 
 import psutil
 
-from mlflow_perf.node.exit_cause import STARTED_COMMAND, UNSTARTED, End, write_stop_note
+from mlflow_perf.node.exit_cause import End
+from mlflow_perf.node.step_notes import STARTED_COMMAND, UNSTARTED, write_stop_note
 from mlflow_perf.pipelines.launch import Rank
 
 _POLL_SEC = 0.02

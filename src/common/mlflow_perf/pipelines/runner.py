@@ -15,6 +15,7 @@ from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.model.document import SKIPPED
 from mlflow_perf.node.exit_cause import End
+from mlflow_perf.node.step_notes import STOP
 from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
@@ -29,7 +30,7 @@ from mlflow_perf.pipelines.store_calls import StoreCalls, send_left
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.journal_file import find_state_folder
-from mlflow_perf.publish.pipeline_journal import STOP, list_unsent, open_pipeline_journal
+from mlflow_perf.publish.pipeline_journal import list_unsent, open_pipeline_journal
 from mlflow_perf.publish.step_record import STARTED, StepRecord, keep_end
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.client import has_parent

@@ -20,8 +20,9 @@ from typing import Any
 
 from mlflow_perf.core.uris import absolute_store, redact_address, redact_password
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.node.exit_cause import STOP_NOTE_VARIABLE, UNSTARTED, End
+from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.place import hide_launcher
+from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
@@ -29,7 +30,6 @@ from mlflow_perf.pipelines.sized_attempts import SizedAttempts
 from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.store_calls import StoreCalls
-from mlflow_perf.publish.pipeline_journal import ENDED
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.recovery_checks import UNWRITTEN
 from mlflow_perf.publish.step_files import KEPT_FILES

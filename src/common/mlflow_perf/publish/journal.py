@@ -26,7 +26,8 @@ from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Lock, Thread
-from mlflow_perf.node.exit_cause import boot_id, find_stop_note
+from mlflow_perf.node.exit_cause import boot_id
+from mlflow_perf.node.step_notes import find_stop_note
 from mlflow_perf.publish.journal_file import lock
 from mlflow_perf.tracking.delivery import Delivery
 

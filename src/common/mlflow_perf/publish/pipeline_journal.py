@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.node.step_notes import ENDED, STOP
 from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import read_head
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 WORK_TAG = "mlflow_perf.work"
 """Tag in the journal with the work folder; the run itself does not have it."""
-
-ENDED, STOP = "ended", "stop"
-"""Files in the folder of a step with its status, and in that of all steps to stop them."""
 
 _PART = ".pipeline-"  # of the file name of each pipeline's journal
 

@@ -17,8 +17,9 @@ from mlflow_perf.core.uris import find_local_database, is_local, is_refused, red
 from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
-from mlflow_perf.node.exit_cause import End, boot_id, count_new_oom_kills, read_stop_note
+from mlflow_perf.node.exit_cause import End, boot_id, count_new_oom_kills
 from mlflow_perf.node.slurm_job import find_slurm_cause
+from mlflow_perf.node.step_notes import read_stop_note
 from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
 from mlflow_perf.publish.journal_file import open_journal

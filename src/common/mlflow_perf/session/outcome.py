@@ -9,8 +9,8 @@ from functools import partial
 from types import MethodType
 
 from mlflow_perf.model.document import worst_status
-from mlflow_perf.node.exit_cause import read_stop_note
 from mlflow_perf.node.slurm_job import explain_sigterm
+from mlflow_perf.node.step_notes import read_stop_note
 from mlflow_perf.recorders.rank_commands import RankCommand
 
 CRASHES = {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"}

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlflow_perf.node.exit_cause import STARTED_COMMAND, read_stop_note
+from mlflow_perf.node.step_notes import ENDED_BY_SIGNAL, STARTED_COMMAND, read_stop_note
 from mlflow_perf.session.outcome import Outcome
 
 
@@ -31,8 +31,8 @@ class StepCommand:
         self._write(STARTED_COMMAND)
 
     def note_end(self, end: Outcome) -> None:
-        """Note how it ended: `ENDED` where a signal ended it."""
-        self._write("ENDED" if end.status == "KILLED" else end.status)
+        """Note how it ended."""
+        self._write(ENDED_BY_SIGNAL if end.status == "KILLED" else end.status)
 
     @property
     def lives_on(self) -> bool:

@@ -1,0 +1,62 @@
+"""What the runner of a pipeline and the wrapper of a step tell each other through files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from mlflow_perf.node.exit_cause import End
+
+STOP = "stop"
+"""Name of the file in the folder of all steps, or of one, that stops them."""
+
+ENDED = "ended"
+"""Name of the file in a step's folder with how far its command is, then the step's status."""
+
+UNSTARTED, STARTED_COMMAND = "RUNNING", "STARTED"
+"""What that file says before the command begins, and while it runs."""
+
+ENDED_BY_SIGNAL = "ENDED"
+"""What that file says where a signal ended the command; else it has the status."""
+
+STOP_NOTE_VARIABLE = "MLFLOW_PERF_STOP_NOTE"
+"""Environment variable of a step: the file in which its runner says why it ends it."""
+
+_STOP_NOTE = re.compile(r".*/stopped-\d+", re.DOTALL)
+"""Names of such files: a journal, which names one as well, may come from elsewhere."""
+
+
+def find_stop_note() -> str:
+    """Return the file in which a pipeline's runner notes why it ends this step; empty if none."""
+    return os.environ.get(STOP_NOTE_VARIABLE, "")
+
+
+def write_stop_note(note: Path, status: str, why: str) -> None:
+    """Note that a pipeline's runner ends the processes of a step.
+
+    Args:
+        note: The file.
+        status: How MLflow has the step then.
+        why: The reason.
+    """
+    with contextlib.suppress(OSError):  # then they say what ended them: SIGTERM
+        note.write_text(f"{status} {why}", encoding="utf-8")
+
+
+def read_stop_note(note: str | None = None) -> End | None:
+    """Return how and why a pipeline's runner ends a step's processes; None if it does not.
+
+    Args:
+        note: What a journal says of the file; default: that of this process.
+    """
+    name = find_stop_note() if note is None else note
+    if not (_STOP_NOTE.fullmatch(name) and Path(name).is_file()):
+        return None
+    try:
+        said = Path(name).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    status, _, why = said[:300].strip().partition(" ")
+    return End(status, why) if status in ("FAILED", "KILLED") and why else None
