@@ -69,12 +69,12 @@ def test_limits_stop_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_what_mlflow_perf_takes_itself_is_within_no_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: str, is_over: bool
+    tmp_path: Path, notes: str, is_over: bool
 ) -> None:
     """The limit is that of the command, from its begin to its end, as its wrapper tells."""
-    monkeypatch.setattr(processes, "_OURS_SEC", 20.0 if not is_over else 0.5)
     (tmp_path / "ended").write_text("RUNNING")
-    limits = Limits(2.0, tmp_path / "stop", followed=tmp_path / "ended")
+    ours_sec = 0.5 if is_over else 20.0
+    limits = Limits(2.0, tmp_path / "stop", followed=tmp_path / "ended", ours_sec=ours_sec)
     rank = Rank(("bash", "-c", notes), {}, "std_log.txt")
     ended = run_ranks([rank], folder=tmp_path, logs=tmp_path, environ=os.environ, limits=limits)
     assert ended.timed_out is is_over

@@ -267,3 +267,22 @@ def test_code_that_cannot_be_copied_is_the_steps_failure(job: StepJob, tmp_path:
     outcome = _failed(_change(job, includes=(tmp_path / "a" / "x", tmp_path / "x")))
     assert "would be x of the snapshot" in outcome.message
     assert RUNS[-1][1][0] == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("variables", "most_sec"),
+    [
+        ({}, 60 + 30),
+        ({"MLFLOW_PERF_EXIT_TIMEOUT": "600"}, 60 + 600),
+        ({"MLFLOW_PERF_START_TIMEOUT": "40"}, 60 + 80),
+        ({"MLFLOW_PERF_EXIT_TIMEOUT": "soon"}, 60),  # its wrapper says so
+    ],
+)
+def test_a_wrapper_may_wait_as_long_as_it_was_told(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], most_sec: float
+) -> None:
+    """A report that a slow server takes is no time of the step."""
+    monkeypatch.delenv("MLFLOW_PERF_START_TIMEOUT", raising=False)
+    monkeypatch.delenv("MLFLOW_PERF_EXIT_TIMEOUT", raising=False)
+    limits = _change(job, environment=variables).make_limits(1, is_followed=True)
+    assert limits.ours_sec == most_sec

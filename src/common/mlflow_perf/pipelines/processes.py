@@ -23,7 +23,7 @@ from mlflow_perf.pipelines.launch import Rank
 
 _POLL_SEC = 0.02
 _GRACE_SEC = 10.0
-_OURS_SEC, _LAUNCHED_SEC = 60.0, 10.0
+_LAUNCHED_SEC = 10.0
 _LAST_LINE_BYTES = 4096
 _GUARD = Path(__file__).with_name("step_guard.py")
 
@@ -39,6 +39,7 @@ class Limits:
         own_stop: The same as `stop`, for this step alone; None for none.
         followed: File in which the command's wrapper tells when it began and ended: what
             mlflow-perf takes before and after does not count. None where there is none.
+        ours_sec: The most that it takes before, and after.
     """
 
     timeout_sec: float | None
@@ -46,6 +47,7 @@ class Limits:
     note: Path | None = None
     own_stop: Path | None = None
     followed: Path | None = None
+    ours_sec: float = 60.0
 
     def find_stop(self) -> End | None:
         """Return how the step ends, and why, if it is to be stopped; None if not."""
@@ -70,7 +72,7 @@ class _Clock:
 
     def __init__(self, limits: Limits) -> None:
         self._limits, self._begun = limits, time.monotonic()
-        self._ours_until = self._begun + _OURS_SEC  # what mlflow-perf itself may take
+        self._ours_until = self._begun + limits.ours_sec
         self._said = UNSTARTED if limits.followed else ""
 
     def is_over(self) -> bool:
@@ -85,7 +87,7 @@ class _Clock:
             if said and said != self._said:
                 if said == STARTED_COMMAND:
                     self._begun = now
-                self._said, self._ours_until = said, now + _OURS_SEC
+                self._said, self._ours_until = said, now + self._limits.ours_sec
         if self._said != STARTED_COMMAND and now < self._ours_until:
             return False
         return now > self._begun + limit_sec

@@ -18,8 +18,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.settings import read_setting
 from mlflow_perf.core.uris import absolute_store, redact_address, redact_password
-from mlflow_perf.errors import PipelineError
+from mlflow_perf.errors import PipelineError, SettingError
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED
@@ -42,6 +43,7 @@ from mlflow_perf.tracking.run_handle import (
     LeftStep,
 )
 
+_OURS_SEC = 60.0  # what mlflow-perf takes before a command or after it, without waits
 _WRAPPER = (sys.executable, "-m", "mlflow_perf", "run", "--hold")
 _OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, LEFT_STEP_VARIABLE)
 _log = logging.getLogger("mlflow_perf.pipelines")
@@ -121,7 +123,17 @@ class StepJob:
             note=self.stop_note(attempt),
             own_stop=self.folder / self.stop.name,
             followed=self.folder / ENDED if is_followed else None,
+            ours_sec=_OURS_SEC + self._read_waits_sec(),
         )
+
+    def _read_waits_sec(self) -> float:
+        """Return the most that a wrapper waits for MLflow, before its command or after."""
+        environ = {**os.environ, **self.step.environment}
+        with suppress(SettingError):  # the wrapper says so
+            start_sec: float = read_setting("start_timeout", environ=environ)
+            exit_sec: float = read_setting("exit_timeout", environ=environ)
+            return max(2 * start_sec, exit_sec)
+        return 0.0
 
     def make_record(self, started: float) -> StepRecord:
         """Return what the step's run is to be, if it began at that Unix time."""
