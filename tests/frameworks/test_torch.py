@@ -73,6 +73,31 @@ def test_a_plain_loop(session: StepMetrics, workers: int) -> None:
     assert named <= found.parts["compute"].total_ms
 
 
+@pytest.mark.parametrize("by_name", [True, False])
+def test_the_closure_of_an_update_is_none_of_the_optimizers_time(
+    session: StepMetrics, by_name: bool
+) -> None:
+    """Lightning's hooks run in it; L-BFGS calls it again, and works between two calls."""
+    model, seen = Slow(), []
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2, tolerance_change=0)
+    for rows, truth in make_loader():
+
+        def closure(rows: Any = rows, truth: Any = truth) -> Any:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(rows), truth)
+            loss.backward()
+            time.sleep(0.02)
+            return loss
+
+        seen.append(optimizer.step(closure=closure) if by_name else optimizer.step(closure))
+    found = session.records()["step"][0]
+    assert all(float(loss.detach()) >= 0 for loss in seen)
+    assert found.parts["optimizer"].count == found.parts["forward"].count == 8
+    assert 6.0 <= found.parts["forward"].percentiles([50])[0] < 20.0
+    assert found.parts["optimizer"].percentiles([50])[0] < 20.0
+    assert found.divide()["rest"] > 0.3
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_two_loaders_feed_a_step(session: StepMetrics, workers: int) -> None:
     """The wait for either is the step's wait for data, and no evaluation."""
