@@ -69,6 +69,26 @@ def test_a_task_on_several_nodes_counts_with_all_of_them(cli: Call, cli_json: An
     assert "--ntasks-per-node=2\n#SBATCH --cpus-per-task=2\n" in lines
 
 
+@pytest.mark.parametrize("hosts", ["n1 n1 n1", "n1 n2 n3", ""])
+def test_tasks_beside_each_other_hold_cpus_of_their_own(cli_json: Any, hosts: str) -> None:
+    """A scheduler gives the CPUs of a task to no other: the workflow held what the fleet says."""
+    names = hosts.split() or ["", "", ""]
+    Path("beside.txt").write_text(
+        "JobID|JobName|State|ElapsedRaw|AllocCPUS|NNodes|TotalCPU|Start|NodeList\n"
+        f"1|a|COMPLETED|3600|4|1|01:00:00|2026-01-02T10:00:00|{names[0]}\n"
+        f"2|b|COMPLETED|3600|4|1|02:00:00|2026-01-02T10:00:00|{names[1]}\n"
+        f"3|c|COMPLETED|1800|8|2|03:00:00|2026-01-02T10:30:00|{names[2]}\n"
+    )
+    (done,) = cli_json("import", "beside.txt")
+    (row,) = cli_json("fleet", "--by", "workflow")
+    workflow = build_workflow(get_run(done["run_id"]))
+    assert workflow is not None
+    totals = workflow.totals
+    assert row["cpu_hours"] == totals["cpu_hours"] == pytest.approx(12.0)
+    assert row["unused_cpu_hours"] == totals["job_unused_cpu_hours"] == pytest.approx(6.0)
+    assert totals["unused_cpu_hours"] == pytest.approx(6.0)
+
+
 def test_the_runs_go_where_the_other_commands_look(
     tmp_path: Path, cli: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,14 +32,15 @@ def charge_shared_nodes(steps: Sequence[Step]) -> list[Step]:
 
     A step that shared its node is charged the CPU time of its own processes, and a part of what
     processes besides the steps used and of the idle time. All parts together are the node, held
-    once. Without the CPU time of its processes, and where its host is unknown, a step keeps its
-    report's figures. So does one whose work another step measured as its own: it shared the node
-    with nobody by that.
+    once. Without the CPU time of its processes, and where its host is unknown or its CPUs are
+    nobody else's, a step keeps its report's figures. So does one whose work another step measured
+    as its own: it shared the node with nobody by that.
     """
     stays: dict[str, list[_Stay]] = {}
     for step in list_apart(steps):
         for node in step.nodes:
-            if node.hostname and "job_cpu_hours" in node.summary:
+            is_shared = node.hostname and not math.isinf(node.host_cores)
+            if is_shared and "job_cpu_hours" in node.summary:
                 stays.setdefault(node.hostname, []).append(((step.name, node.index), node))
     charged: dict[tuple[str, int], Mapping[str, float]] = {}
     for of_host in stays.values():

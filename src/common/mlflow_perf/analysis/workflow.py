@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from mlflow_perf.analysis.workflow_steps import Step, StepNode, list_apart, sum_
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.model.document import BROKEN, SKIPPED
 from mlflow_perf.model.metrics import RUN_METRICS
-from mlflow_perf.tracking.perf_run import GROUP_TAG, MEASURED_TAG, TAG, PerfRun
+from mlflow_perf.tracking.perf_run import GROUP_TAG, IMPORTED_TAG, MEASURED_TAG, TAG, PerfRun
 from mlflow_perf.tracking.reporting_notes import ReportingNotes
 from mlflow_perf.tracking.search import find_children
 
@@ -180,6 +181,8 @@ def build_step(name: str, run: PerfRun, now: float) -> Step:
         host = document.node.get("hostname") if document else run.tags.get(f"{TAG}hostname")
         cores = document.node.get("cpu_count") if document else None
         host_cores = float(cores) if isinstance(cores, (int, float)) else 0.0
+        if IMPORTED_TAG in run.tags:  # the hours of a task are those that its scheduler gave it
+            host_cores = math.inf
         node = StepNode(index, begin, duration or 0.0, summary, str(host or ""), host_cores)
         nodes.append(node)
     starts = [node.started for node in nodes] + ([] if run.started is None else [run.started])

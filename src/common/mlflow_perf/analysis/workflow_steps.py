@@ -22,7 +22,8 @@ class StepNode:
         duration_sec: How long its measured block took.
         summary: Metric key → value.
         hostname: Its host; empty if unknown.
-        host_cores: The CPUs of the host; 0.0 if unknown.
+        host_cores: The CPUs of the host; 0.0 if unknown, infinite where those that the node holds
+            are nobody else's: a scheduler gave them to it alone.
     """
 
     index: int
@@ -151,7 +152,7 @@ def list_apart(steps: Sequence[Step]) -> list[Step]:
 def sum_held_cpu_hours(steps: Sequence[Step]) -> float:
     """Return the CPU time that steps held together: a host's CPUs count once at any moment.
 
-    Nodes of unknown hosts count as one host per index.
+    Nodes of unknown hosts count as one host per index, unless their CPUs are nobody else's.
     """
     by_host: dict[str, list[tuple[float, float, StepNode]]] = {}
     for step in steps:
