@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -16,7 +17,13 @@ from mlflow_perf.pipelines import runner as runner_module
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step
 from mlflow_perf.pipelines.runner import Runner
 from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob
+from mlflow_perf.publish.journal_file import find_state_folder, read_head
 from mlflow_perf.publish.workflow_writer import Place
+
+
+@pytest.fixture(autouse=True)
+def _reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "log_report", lambda *_: True)
 
 
 class RecordingTracking:
@@ -241,6 +248,57 @@ def test_an_interrupt_stops_everything_and_ends_the_runs(tmp_path: Path) -> None
     assert result.steps["third"].message == "not run because the pipeline was stopped"
     assert (tmp_path / "w" / "stop").exists()
     assert tracking.runs[result.run_id]["status"] == "KILLED"
+
+
+@pytest.mark.parametrize("report", [KeyboardInterrupt(), False])
+def test_a_report_that_is_not_made_is_left_to_recover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, report: Any
+) -> None:
+    """An impatient Ctrl-C ends it, or MLflow does not take it: the journal stays, and is named."""
+
+    def log_report(*_: object) -> bool:
+        if isinstance(report, KeyboardInterrupt):
+            raise report
+        return bool(report)
+
+    monkeypatch.setattr(runner_module, "log_report", log_report)
+    runner, tracking = _runner(_chain(), tmp_path / "w")
+    is_stopped = isinstance(report, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt) if is_stopped else contextlib.nullcontext():
+        runner.run(lambda: FakePool(_fine))
+    assert tracking.runs["run 0"]["status"] == "FINISHED"
+    (journal,) = find_state_folder().glob("chain.pipeline*.journal")
+    assert read_head(journal)["delivery"]["run_id"] == "run 0"
+    assert "mlflow-perf recover sends it" in caplog.text
+
+
+def test_steps_that_a_further_interrupt_left_open_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while the runs of steps are ended: what is left of them is sent all the same."""
+    sent: set[Path] = set()
+    monkeypatch.setattr(runner_module, "send_left", lambda _, work: sent.add(work))
+    monkeypatch.setattr(RecordingTracking, "start", _interrupt_after(1))
+
+    def behave(job: StepJob) -> Outcome:
+        raise StepEndedError(Outcome(job.step.name, "FAILED", "it broke", run_id="child"))
+
+    runner, _ = _runner(_chain(), tmp_path / "w")
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(lambda: FakePool(behave))
+    assert sent == {tmp_path / "w"}
+
+
+def _interrupt_after(calls: int) -> Callable[..., str]:
+    """Return a method that raises an interrupt after some calls."""
+    left = iter(range(calls))
+
+    def start(*_: object, **__: object) -> str:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return "run 0"
+
+    return start
 
 
 def test_a_command_that_cannot_be_filled_is_said_before_anything_runs(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def _build_row(outcome: Outcome, *nodes: dict[str, float]) -> Row:
     documents = (NodeDocument(summary=node, started=100.0 + i) for i, node in enumerate(nodes))
     document = PerfDocument(dict(enumerate(documents)))
     child = PerfRun("train", run_id="child", document=document)
-    (row,) = build_rows(GRAPH, Result("parent", "1", steps={"train": outcome}), [child])
+    (row,) = build_rows(GRAPH, Result("parent", "1", steps={"train": outcome}, runs=(child,)))
     return row
 
 
@@ -60,10 +60,10 @@ def test_a_step_lasts_as_long_as_its_run() -> None:
     """The table, `show` and MLflow give one duration; a step without a run has the runner's."""
     child = PerfRun("train", run_id="child", started=10.0, ended=15.5)
     graph = Graph("g", "g", "e", {n: Step(n, n, "x", None) for n in ("train", "lost")})
-    result = Result("parent", "1")
+    result = Result("parent", "1", runs=(child,))
     for name, run_id in (("train", "child"), ("lost", None)):
         result.steps[name] = Outcome(name, "FINISHED", run_id=run_id, duration_sec=5.0)
-    rows = build_rows(graph, result, [child])
+    rows = build_rows(graph, result)
     assert [row.duration_sec for row in rows] == [5.5, 5.0]
 
 
@@ -71,8 +71,9 @@ def test_a_step_without_a_run_has_that_of_its_report() -> None:
     """MLflow was away when it began, and back when its report came."""
     child = PerfRun("fit", run_id="late", started=10.0, ended=15.5)
     child = replace(child, tags={"mlflow_perf.step": "train"})
-    result = Result("parent", "1", steps={"train": Outcome("train", "FINISHED", duration_sec=5.0)})
-    (row,) = build_rows(GRAPH, result, [child])
+    ended = Outcome("train", "FINISHED", duration_sec=5.0)
+    result = Result("parent", "1", steps={"train": ended}, runs=(child,))
+    (row,) = build_rows(GRAPH, result)
     assert row.duration_sec == 5.5
 
 
@@ -82,4 +83,4 @@ def test_a_step_whose_figures_are_not_in_mlflow_has_none() -> None:
     row = Row("train", "FAILED", 3.0, 2, run_id="other", message="broke")
     assert _build_row(outcome) == row
     result = Result("parent", "1", steps={"train": Outcome("train", "FINISHED", duration_sec=3.0)})
-    assert build_rows(GRAPH, result, None) == [Row("train", "FINISHED", 3.0, 2)]
+    assert build_rows(GRAPH, result) == [Row("train", "FINISHED", 3.0, 2)]

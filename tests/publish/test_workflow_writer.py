@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.faults.nursery import Job
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.note import write_workflow_note
@@ -67,6 +69,26 @@ def test_an_experiment_that_another_pipeline_makes_now_is_used(
     made = MlflowClient(server).create_experiment(name)
     monkeypatch.setattr(MlflowClient, "get_experiment_by_name", find_late)
     assert Tracking(Place(server)).experiment(name) == made
+
+
+_PIPELINE = """
+import sys
+from mlflow_perf.publish.workflow_writer import Place, Tracking
+
+print(Tracking(Place(sys.argv[1])).experiment("e"))
+"""
+
+
+@pytest.mark.e2e
+def test_pipelines_that_start_at_once_share_a_new_store(
+    python: Callable[..., Job], tmp_path: Path
+) -> None:
+    """Each would make the database; MLflow fails where two do, and may leave it broken for ever."""
+    jobs = [python("-c", _PIPELINE, f"sqlite:///{tmp_path / 'mlflow.db'}") for _ in range(3)]
+    codes = [job.wait() for job in jobs]
+    assert [(code, job.output) for code, job in zip(codes, jobs, strict=True)] == [
+        (0, "1\n")
+    ] * len(jobs), [job.errors for job in jobs]
 
 
 @pytest.mark.e2e

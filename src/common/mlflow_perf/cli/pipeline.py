@@ -194,19 +194,21 @@ def _run_graph(
     Raises:
         StepFailedError: A step failed, or the pipeline was stopped.
     """
-    from mlflow_perf.node.step_notes import STOP
     from mlflow_perf.pipelines.executors import Pool, load_config
     from mlflow_perf.pipelines.interrupts import making_store, stopping_by_signal
     from mlflow_perf.pipelines.output_folder import mark_output
     from mlflow_perf.pipelines.runner import Runner
-    from mlflow_perf.pipelines.step_table import log_rows
+    from mlflow_perf.pipelines.step_table import build_rows
     from mlflow_perf.publish.workflow_writer import Tracking, find_place
+    from mlflow_perf.tracking.new_store import making_alone
 
     config = load_config(on)
     place = find_place(to)
     place.make_default()
-    with making_store(place.uri):
-        sizes = find_sizes() if find_sizes is not None else {}
+    sizes = {}
+    if find_sizes is not None:
+        with making_store(place.uri), making_alone(place.uri):
+            sizes = find_sizes()
     for step, size in sizes.items():
         memory = "unknown" if size.memory_mb is None else f"{size.memory_mb:,} MB"
         cpus = format_count(size.cpus or 1, "CPU")
@@ -222,10 +224,12 @@ def _run_graph(
     runner = Runner(
         graph, tracking, work, retries=retries, pythons=pythons, sizes=sizes, watch=progress.tell
     )
-    with stopping_by_signal():
-        result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor, sizes=sizes))
-    rows = log_rows(graph, result, tracking, work / STOP)
-    _show(graph, result, rows, tracking, as_json=as_json)
+    try:
+        with stopping_by_signal():
+            result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor, sizes=sizes))
+    except KeyboardInterrupt:
+        raise StepFailedError("", "Stopped by an interrupt.") from None
+    _show(graph, result, build_rows(graph, result), tracking, as_json=as_json)
     if monitor:
         _import_spans(work / "parsl", base / "spans.sqlite3")
     result.raise_for_status()

@@ -8,6 +8,7 @@ from pathlib import Path
 from mlflow_perf.errors import StepFailedError
 from mlflow_perf.model.document import BROKEN
 from mlflow_perf.pipelines.step import Outcome
+from mlflow_perf.tracking.perf_run import PerfRun
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Result:
         steps: The outcome of each step, in the order of the graph.
         outputs: Paths of the pipeline's outputs.
         duration_sec: How long it took.
+        runs: The runs of its steps as MLflow has them; none where it does not answer.
     """
 
     run_id: str
@@ -29,6 +31,7 @@ class Result:
     steps: dict[str, Outcome] = field(default_factory=dict)
     outputs: dict[str, Path] = field(default_factory=dict)
     duration_sec: float = 0.0
+    runs: tuple[PerfRun, ...] = ()
 
     def raise_for_status(self) -> None:
         """Raise an error that names each failed step, if the pipeline did not finish.

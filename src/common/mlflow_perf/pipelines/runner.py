@@ -26,6 +26,7 @@ from mlflow_perf.pipelines.processes import write_stop
 from mlflow_perf.pipelines.result import Result
 from mlflow_perf.pipelines.step import Outcome, StepJob
 from mlflow_perf.pipelines.step_sizes import StepSize
+from mlflow_perf.pipelines.step_table import log_report
 from mlflow_perf.pipelines.store_calls import StoreCalls, send_left
 from mlflow_perf.pipelines.values import fill_command, format_literal
 from mlflow_perf.publish.journal import Journal
@@ -141,11 +142,16 @@ class Runner:
             result.duration_sec = time.monotonic() - began
             delivery.document.status = result.status
             delivery.document.duration_sec = result.duration_sec
-            if self._end(result):
-                journal.remove()
-            else:  # for `recover`
-                journal.keep(delivery, unsent="MLflow did not take all of its runs")
-                _log.warning("Not all of this is in MLflow yet: mlflow-perf recover sends it.")
+            is_whole = False
+            try:
+                is_ended = self._end(result)
+                is_whole = log_report(result, self.tracking, self._store) and is_ended
+            finally:  # a further interrupt does not wait for MLflow
+                if is_whole:
+                    journal.remove()
+                else:  # for `recover`
+                    journal.keep(delivery, unsent="MLflow did not take all of its runs")
+                    _log.warning("Not all of this is in MLflow yet: mlflow-perf recover sends it.")
         result.outputs = {
             name: self._output_path(ref.step, ref.output)
             for name, ref in graph.outputs.items()
@@ -162,7 +168,8 @@ class Runner:
             self.tracking.end(run_id, result.status)
             return True
 
-        is_sent = all(step.is_logged for step in result.steps.values())
+        ended = [step for step in result.steps.values() if step.is_logged]
+        is_sent = len(ended) == len(self.graph.steps)
         if self._store.has_failed or not is_sent:  # it may be back, and then has all of it
             what = "What the steps left could not be sent"
             is_sent = bool(self._store.ask(lambda: send_left(uri, work), what, is_long=True))
@@ -236,8 +243,10 @@ class Runner:
             (self.work / STOP).touch()
             running = [f for name, f in futures.items() if self._started_file(name).exists()]
             # A second interrupt does not wait for the steps' own grace period.
+            fault = "stopped; a second interrupt did not wait for its end"
             with contextlib.suppress(KeyboardInterrupt):
                 wait(running, timeout=_STOP_SEC)
+                fault = ""
         for step in self.graph.steps.values():
             future = futures.get(step.name)
             result.steps[step.name] = self._settle(

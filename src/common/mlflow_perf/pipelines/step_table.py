@@ -7,9 +7,8 @@ that the runner measured.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from mlflow_perf.analysis.workflow import build_step
@@ -62,18 +61,14 @@ class Row:
         return asdict(self)
 
 
-def log_rows(graph: Graph, result: Result, tracking: Tracking, stop: Path) -> list[Row]:
-    """Log the report of the whole workflow, and return the row of each step.
-
-    There are rows, with what the runner knows, even if MLflow does not answer.
+def log_report(result: Result, tracking: Tracking, store: StoreCalls) -> bool:
+    """Log the report of the whole workflow, and return whether MLflow took it.
 
     Args:
-        graph: The pipeline.
-        result: How it ended; gets the duration that the report has.
+        result: How it ended; gets the duration that the report has, and the runs of the steps.
         tracking: Where its runs are.
-        stop: The file that tells that the pipeline is stopped.
+        store: Asks MLflow.
     """
-    store = StoreCalls(tracking.place.uri, stop)
 
     def log() -> list[PerfRun]:
         workflow, _ = log_workflow(result.run_id, tracking)
@@ -82,18 +77,20 @@ def log_rows(graph: Graph, result: Result, tracking: Tracking, stop: Path) -> li
         return find_children(get_run(result.run_id), documents=True)
 
     found = store.ask(log, "The workflow's report could not be logged", is_long=True)
-    return build_rows(graph, result, found)
+    result.runs = tuple(found or ())
+    return found is not None
 
 
-def build_rows(graph: Graph, result: Result, found: Iterable[PerfRun] | None) -> list[Row]:
+def build_rows(graph: Graph, result: Result) -> list[Row]:
     """Return the row of each step, in the order of the graph.
+
+    There are rows, with what the runner knows, even if MLflow does not answer.
 
     Args:
         graph: The pipeline.
         result: How it ended.
-        found: The runs of its steps; None where MLflow does not answer.
     """
-    runs = {run.run_id: run for run in found or ()}
+    runs = {run.run_id: run for run in result.runs}
     of_steps = {run.step: run for run in runs.values()}
     rows = []
     for name, outcome in result.steps.items():

@@ -21,8 +21,6 @@ from mlflow_perf.tracking.recorded_runs import (
 )
 from mlflow_perf.tracking.run_handle import Claim
 
-_MAKING_SEC = 60.0  # to wait for another process that makes a new store
-
 
 def provide_run(delivery: Delivery, claim: Claim) -> None:
     """Let a report's handle use its job's run, or a new one, or the one whose answer was lost.
@@ -40,7 +38,7 @@ def provide_run(delivery: Delivery, claim: Claim) -> None:
         if run.run_id is not None:  # another thread was creating it
             return
         is_shared, started = run.job_key is not None, delivery.document.started
-        with making_alone(run.tracking_uri, timeout_sec=_MAKING_SEC, is_shared=is_shared):
+        with making_alone(run.tracking_uri, is_shared=is_shared):
             chosen = provide_experiment(run) or find_current_experiment(run.tracking_uri)
             joined = find_job_run(run, chosen, since=started)
             found, asked = joined or find_recorded_run(run), -math.inf

@@ -30,6 +30,7 @@ from mlflow_perf.publish.note import Links, renew_note
 from mlflow_perf.publish.step_files import upload_files
 from mlflow_perf.publish.step_record import StepRecord, make_run, provide_run
 from mlflow_perf.tracking.client import end_run, open_client, provide_once
+from mlflow_perf.tracking.new_store import making_alone, ride_out_races
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.perf_run import TAG
 
@@ -144,7 +145,9 @@ class Tracking:
             return str(self._client.create_experiment(name, self.place.artifacts))
 
         try:
-            return provide_once(provide)
+            # Another process may make the same new store, perhaps one without mlflow-perf.
+            with making_alone(self.place.uri):
+                return ride_out_races(lambda: provide_once(provide), self.place.uri)
         # MLflow's own errors, those of a database, and of a driver that is not installed.
         except Exception as error:
             raise SettingError(f"{unusable}: {first_line(error)[:300]}") from error

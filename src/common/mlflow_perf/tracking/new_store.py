@@ -85,7 +85,7 @@ def is_unmade(uri: str, *, if_locked: bool = False) -> bool:
 
 
 @contextlib.contextmanager
-def making_alone(uri: str, *, timeout_sec: float, is_shared: bool = False) -> Iterator[None]:
+def making_alone(uri: str, *, timeout_sec: float = 60.0, is_shared: bool = False) -> Iterator[None]:
     """Hold off the other processes of mlflow-perf that would make the same new store.
 
     The lock is on the folder of the database, so that it leaves no file; if a folder cannot be
