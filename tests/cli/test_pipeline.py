@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mlflow_perf.cli import main
+from mlflow_perf.cli import _tables, main, pipeline
 from mlflow_perf.cli.pipeline import _import_spans, _Progress, _show
-from mlflow_perf.errors import SettingError
-from mlflow_perf.pipelines.graph import Graph
+from mlflow_perf.errors import SettingError, StepFailedError
+from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.result import Result
 from mlflow_perf.pipelines.step import Outcome
 from mlflow_perf.pipelines.step_table import Row
@@ -98,6 +101,41 @@ def test_the_table_has_a_line_per_step(capsys: pytest.CaptureFixture[str]) -> No
     place = Place("sqlite:///runs.db")  # no server is known that shows it
     _show(graph, result, ROWS, SimpleNamespace(place=place), as_json=False)  # type: ignore[arg-type] # a double
     assert capsys.readouterr().out.splitlines()[-1] == "run: mlflow-perf show r"
+
+
+@pytest.mark.parametrize("status", ["FINISHED", "FAILED"])
+def test_steps_that_have_run_are_no_wrong_input(
+    status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk does not take the table: nobody is to run the steps again for that."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pipeline, "_show", fail)
+    monkeypatch.setattr(_tables, "drop_output", lambda: None)
+    graph = Graph("g", "A title", "e", {"a": Step("a", "a", "x", None)})
+    result = Result("r", "1", status)
+    result.steps["a"] = Outcome("a", status, "it broke")
+    said = "it broke" if status == "FAILED" else "The steps have run, .*: No space left on device"
+    with pytest.raises(StepFailedError, match=said):
+        pipeline._tell_end(graph, result, SimpleNamespace(), as_json=False)  # type: ignore[arg-type] # a double
+
+
+_STREAMS = """
+import os, sys
+from mlflow_perf.cli import _tables
+_tables.open_closed_streams()
+print("out"); print("err", file=sys.stderr)
+assert all(os.path.samestat(os.fstat(n), os.stat("/dev/null")) for n in (0, 1, 2))
+assert os.open("/dev/zero", os.O_RDONLY) > 2
+"""
+
+
+def test_closed_streams_are_the_null_device() -> None:
+    """azure-ai-ml needs a standard error, and no file of ours may have its number."""
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(_STREAMS)} <&- >&- 2>&-"
+    assert subprocess.run(command, shell=True, check=False).returncode == 0
 
 
 def test_where_runs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import keyword
-import os
 import pkgutil
 import sys
 from collections.abc import Iterator
@@ -82,7 +81,7 @@ class _LazyGroup(_options.SuggestingGroup):
         except Exception as error:
             if not isinstance(error, OSError) and not type(error).__module__.startswith("mlflow."):
                 raise  # a fault of ours
-            _drop_output()
+            _tables.drop_output()
             click.echo(f"mlflow-perf: {_tables.clean(first_line(error))}", err=True)
             sys.exit(_USAGE_ERROR)
 
@@ -93,14 +92,8 @@ def _ending_without_reader() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _drop_output()
+        _tables.drop_output()
         sys.exit(_READER_GONE)
-
-
-def _drop_output() -> None:
-    """Let Python end without an error for what standard output did not take."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,12 +6,15 @@ colours or reorder the text around it.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import click
@@ -36,6 +39,25 @@ _STYLES: dict[str, dict[str, Any]] = {
 def paint(text: str, style: str) -> str:
     """Return a text in one of our styles; without a terminal, `click.echo` removes the style."""
     return click.style(text, **_STYLES[style])
+
+
+def drop_output() -> None:
+    """Let Python end without an error for what standard output did not take."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_closed_streams() -> None:
+    """Open the standard streams that are closed, on the null device.
+
+    Other libraries and programs write to them, and the next file would have their numbers.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - to stay
 
 
 def echo_json(data: Any) -> None:

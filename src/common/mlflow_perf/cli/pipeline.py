@@ -126,10 +126,7 @@ def run(
 
     if budget_mb is not None and size is None:
         raise click.UsageError("--memory goes with --size: it bounds what the sizes add up to.")
-    # Messages of MLflow's store and of azure-ai-ml would clutter the table.
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    for library in ("alembic", "mlflow.store", "azure"):
-        logging.getLogger(library).setLevel(logging.ERROR)
+    _prepare_output()
     sources = Sources(parse_map(maps), say=_say)
     # What a script prints would be taken for a part of our JSON.
     with contextlib.redirect_stdout(sys.stderr), _explaining_faults(file):
@@ -154,6 +151,14 @@ def run(
             failed = failed or error
     if failed is not None:
         raise failed
+
+
+def _prepare_output() -> None:
+    """Keep messages of MLflow's store and of azure-ai-ml, which would clutter the table, away."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    for library in ("alembic", "mlflow.store", "azure"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+    _tables.open_closed_streams()
 
 
 @contextlib.contextmanager
@@ -198,7 +203,6 @@ def _run_graph(
     from mlflow_perf.pipelines.interrupts import making_store, stopping_by_signal
     from mlflow_perf.pipelines.output_folder import mark_output
     from mlflow_perf.pipelines.runner import Runner
-    from mlflow_perf.pipelines.step_table import build_rows
     from mlflow_perf.publish.workflow_writer import Tracking, find_place
     from mlflow_perf.tracking.new_store import making_alone
 
@@ -229,10 +233,31 @@ def _run_graph(
             result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor, sizes=sizes))
     except KeyboardInterrupt:
         raise StepFailedError("", "Stopped by an interrupt.") from None
-    _show(graph, result, build_rows(graph, result), tracking, as_json=as_json)
     if monitor:
         _import_spans(work / "parsl", base / "spans.sqlite3")
+    _tell_end(graph, result, tracking, as_json=as_json)
+
+
+def _tell_end(graph: Graph, result: Result, tracking: Tracking, *, as_json: bool) -> None:
+    """Show how a pipeline went.
+
+    Raises:
+        StepFailedError: A step failed, the pipeline was stopped, or its table cannot be written.
+    """
+    from mlflow_perf.pipelines.step_table import build_rows
+
+    unwritten = None
+    try:
+        _show(graph, result, build_rows(graph, result), tracking, as_json=as_json)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # its steps have run, and nobody is to run them again for that
+        _tables.drop_output()
+        unwritten = error.strerror
     result.raise_for_status()
+    if unwritten:
+        message = f"The steps have run, but their table could not be written: {unwritten}."
+        raise StepFailedError("", message)
 
 
 def _import_spans(parsl: Path, db: Path) -> None:
