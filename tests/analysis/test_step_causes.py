@@ -213,6 +213,20 @@ def test_the_word_of_slow_steps_is_how_the_time_went_and_the_sentence_names_it()
     assert found.evidence.endswith("in 'forward', mostly computing")
 
 
+@pytest.mark.parametrize(
+    ("cpu_ms", "said"),
+    [(None, ", mostly computing"), (14000.0, ", mostly computing"), (1000.0, "in 'forward'")],
+)
+def test_a_loop_whose_thread_slept_did_not_compute(cpu_ms: float | None, said: str) -> None:
+    """The job's CPU time may be that of other threads, which have nothing to do with the loop."""
+    record = make_record({"forward": 60.0}, count=150)
+    record.sums |= {} if cpu_ms is None else {"cpu_ms": cpu_ms}
+    document = make_document(record)
+    document.summary |= {"job_cpu_avg_cores": 1.0, "cpu_limit_cores": 2.0}
+    (found,) = [one for one in findings_of(document) if one.kind == "steps"]
+    assert found.evidence.endswith(said)
+
+
 def test_a_slow_node_comes_before_that_nothing_held_the_job_back() -> None:
     """`balanced` counts less by the time that the slow node explains."""
     nodes = {}

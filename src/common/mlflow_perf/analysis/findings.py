@@ -287,8 +287,8 @@ def _find_in_steps(
             continue
         kind = cause.cause if cause.cause in ("input", "straggler", "contended") else "steps"
         word = _WORD_OF_CAUSE.get(cause.cause, worst)
-        is_known = cause.cause in _WORD_OF_CAUSE or not resources
-        how = "" if is_known else f", mostly {_SPENT_TIME[word]}"
+        is_guess = cause.cause not in _WORD_OF_CAUSE and resources and cause.may_be_spent(word)
+        how = f", mostly {_SPENT_TIME[word]}" if is_guess else ""
         found.append(
             Finding(
                 kind,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ class StepCause:
         share: Share of the loop's time that it takes, from 0 to 1.
         evidence: The figures, as the first half of a sentence.
         do: What to do about it, as its second half.
+        cpu_share: Share of the loop's time in which its own threads computed; None if unknown.
     """
 
     cause: str
@@ -50,6 +51,18 @@ class StepCause:
     share: float
     evidence: str
     do: str
+    cpu_share: float | None = None
+
+    def may_be_spent(self, word: str) -> bool:
+        """Return whether the loop's own threads may have spent most of its share so.
+
+        Args:
+            word: `cpu` or `waiting`; of others, their CPU time tells nothing.
+        """
+        if self.cpu_share is None or word not in ("cpu", "waiting"):
+            return True
+        spent = self.cpu_share if word == "cpu" else 1.0 - self.cpu_share
+        return spent >= self.share / 2
 
     @property
     def weight(self) -> float:
@@ -127,8 +140,10 @@ def find_step_causes(loops: Mapping[str, Mapping[int, LoopRecord]]) -> list[Step
             step_ms = fmean(record.step.mean_ms for record in counted.values())
             loop = _Loop(name, counted, step_ms, means, of_loops)
             if loop.step_ms > 0:
-                for find in _FINDERS:
-                    causes += list(find(loop))
+                is_known = all("cpu_ms" in record.sums for record in counted.values())
+                cpu_share = loop.sum_share("cpu_ms") if is_known else None
+                found = [cause for find in _FINDERS for cause in find(loop)]
+                causes += [replace(cause, cpu_share=cpu_share) for cause in found]
     return sorted(causes, key=lambda cause: -cause.share * cause.weight)
 
 
