@@ -141,7 +141,8 @@ class Sizer:
                 parameters, row counts.
 
         Raises:
-            SettingError: When a number is negative or not finite, or the peak is beyond 10^12 MB.
+            SettingError: When the peak or the duration is negative, a number is not finite, or the
+                peak is beyond 10^12 MB.
         """
         peak = _check_number("peak_mb", peak_mb, at_least=0.0)
         duration = _check_number("duration_sec", duration_sec, at_least=0.0)

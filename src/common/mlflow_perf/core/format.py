@@ -56,13 +56,13 @@ def duration(seconds: float | None) -> str:
         return f"{number(seconds * 1000)} ms"
     if seconds < 59.95 or seconds >= 10.0**_MOST_DIGITS:
         return f"{number(seconds)} s"
-    whole = round(seconds)
+    whole, minutes, hours = round(seconds), round(seconds / 60), round(seconds / 3600)
     if whole < 3600:
         big, unit, small, small_unit = whole // 60, "min", whole % 60, "s"
-    elif whole < 48 * 3600:
-        big, unit, small, small_unit = whole // 3600, "h", whole % 3600 // 60, "min"
+    elif minutes < 48 * 60:
+        big, unit, small, small_unit = minutes // 60, "h", minutes % 60, "min"
     else:
-        big, unit, small, small_unit = whole // 86400, "d", whole % 86400 // 3600, "h"
+        big, unit, small, small_unit = hours // 24, "d", hours % 24, "h"
     return f"{big} {unit} {small:02d} {small_unit}" if small else f"{big} {unit}"
 
 
