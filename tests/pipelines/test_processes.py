@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -80,6 +82,23 @@ def test_what_mlflow_perf_takes_itself_is_within_no_limit(
     assert ended.timed_out is is_over
 
 
+@pytest.mark.parametrize(
+    ("notes", "code", "has_note"),
+    [("printf FINISHED > ended", 0, False), ("printf STARTED > ended", -15, True)],
+)
+def test_a_stop_while_only_the_report_is_on_the_way(
+    tmp_path: Path, notes: str, code: int, has_note: bool
+) -> None:
+    """The command ended well before the pipeline was stopped: so did the step."""
+    limits = Limits(None, tmp_path / "stop", tmp_path / "note", followed=tmp_path / "ended")
+    command = f"{notes}; touch stop; exec sleep 60"
+    rank = Rank(("bash", "-c", command), {}, "std_log.txt")
+    ended = run_ranks([rank], folder=tmp_path, logs=tmp_path, environ=os.environ, limits=limits)
+    assert (ended.code, ended.stop is not None) == (code, has_note)
+    assert (tmp_path / "note").exists() == has_note
+    assert ended.by_itself == (None if has_note else End("FINISHED"))
+
+
 def test_a_step_that_was_given_up_ends_as_its_runner_says(tmp_path: Path) -> None:
     """Its worker seemed lost: what is left of it stops, and has the runner's reason."""
     lost = End("FAILED", "its worker was lost: it was killed")
@@ -108,5 +127,13 @@ def test_what_a_stopped_process_started_is_stopped_too(
     )
     assert ended.stop
     for name in ("stubborn", "usual"):
-        pid = int((tmp_path / f"{name}.pid").read_text())
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        pid, until = int((tmp_path / f"{name}.pid").read_text()), time.monotonic() + 30
+        while _runs(pid) and time.monotonic() < until:  # SIGKILL takes effect when it gets a CPU
+            time.sleep(0.02)
+        assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
+from mlflow_perf.pipelines import step_table
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.result import Result
 from mlflow_perf.pipelines.step import Outcome
-from mlflow_perf.pipelines.step_table import Row, build_rows
+from mlflow_perf.pipelines.step_table import Row, build_rows, log_report
 from mlflow_perf.tracking.perf_run import PerfRun
 
 NODE = {"node_used_cpu_hours": 1.0, "node_unused_cpu_hours": 0.5, "total_disk_io_read_mb": 8.0}
@@ -84,3 +87,24 @@ def test_a_step_whose_figures_are_not_in_mlflow_has_none() -> None:
     assert _build_row(outcome) == row
     result = Result("parent", "1", steps={"train": Outcome("train", "FINISHED", duration_sec=3.0)})
     assert build_rows(GRAPH, result) == [Row("train", "FINISHED", 3.0, 2)]
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_run_that_mlflow_does_not_end_gets_its_report_later(
+    monkeypatch: pytest.MonkeyPatch, is_ended: bool
+) -> None:
+    """Without its end, the workflow would seem to last as long as the steps that MLflow ended."""
+    logged: list[str] = []
+
+    def log(run_id: str, _: object) -> tuple[Any, str]:
+        logged.append(run_id)
+        return SimpleNamespace(duration_sec=7.0), ""
+
+    monkeypatch.setattr(step_table, "log_workflow", log)
+    monkeypatch.setattr(step_table, "get_run", lambda run_id: run_id)
+    monkeypatch.setattr(step_table, "find_children", lambda *_, **__: [PerfRun("train")])
+    store: Any = SimpleNamespace(ask=lambda call, *_, **__: call())
+    result = Result("parent", "1", duration_sec=19.0, is_ended=is_ended)
+    assert log_report(result, SimpleNamespace(), store) == is_ended  # type: ignore[arg-type] # a double
+    assert (logged, result.duration_sec) == ((["parent"], 7.0) if is_ended else ([], 19.0))
+    assert len(result.runs) == 1

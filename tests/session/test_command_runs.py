@@ -37,6 +37,14 @@ for name in sys.argv[1:]:
     with mlflow_perf.report(name):
         sum(range(1_000_000))
 """
+IMPORT = """
+from pathlib import Path
+Path("jobs.txt").write_text(
+    "JobID|JobName|State|ElapsedRaw|Start\\n1|a|COMPLETED|60|2026-01-02T10:00:00\\n"
+)
+from mlflow_perf.cli import main
+main(["import", "jobs.txt"])
+"""
 AROUND = """
 import mlflow_perf
 with mlflow_perf.report("outer"):
@@ -94,6 +102,17 @@ def test_the_report_joins_the_only_run(store: str) -> None:
     assert joined.info.status == "FINISHED"
     assert joined.info.run_id in done.stderr
     assert list(Path(os.environ["MLFLOW_PERF_DIR"]).iterdir()) == []
+
+
+def test_a_workflow_of_ours_is_no_run_to_join(store: str) -> None:
+    """What `mlflow-perf import` or a pipeline makes has a report of its own."""
+    done = wrap(IMPORT)
+    assert done.returncode == 0, done.stderr
+    (own,) = list_runs()
+    assert own.data.tags["mlflow_perf.component"] == "job"
+    (workflow, task) = sorted(list_runs(experiment="jobs"), key=lambda run: len(run.data.tags))
+    assert task.data.tags["mlflow.parentRunId"] == workflow.info.run_id
+    assert "mlflow_perf.component" not in workflow.data.tags
 
 
 @pytest.mark.parametrize(("code", "options"), [(SEVERAL, []), (ONE, ["--own-run"])])

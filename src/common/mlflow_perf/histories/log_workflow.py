@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.histories.tasks import Task, Workflow
 from mlflow_perf.model.document import BROKEN, worst_status
 from mlflow_perf.model.metrics import RUN_METRICS
@@ -55,6 +56,7 @@ class ImportedWorkflow:
     left_out: int
 
 
+@as_own()  # no report of what this process does goes into such a run
 def log_workflow(
     workflow: Workflow,
     tracking: Tracking,

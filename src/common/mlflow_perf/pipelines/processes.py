@@ -58,6 +58,12 @@ class Limits:
                     return End(status, why) if why else End("KILLED", "stopped")
         return None
 
+    def has_finished(self) -> bool:
+        """Return whether the command ended well by itself: only its report is on the way."""
+        with suppress(OSError):
+            return self.followed is not None and self.followed.read_text("utf-8") == "FINISHED"
+        return False
+
     def describe_timeout(self) -> str:
         """Return why processes were stopped that took too long."""
         return f"took longer than its limit of {self.timeout_sec:g} s"
@@ -252,7 +258,7 @@ def run_ranks(
         limits: When to stop them.
     """
     group = _Group()
-    timed_out, stop = False, None
+    timed_out, stop, has_finished = False, None, False
     clock = _Clock(limits)
     try:
         for rank in ranks:
@@ -273,6 +279,8 @@ def run_ranks(
             stop = limits.find_stop()
             timed_out = clock.is_over()
             if stop or timed_out:
+                if has_finished := limits.has_finished():
+                    break
                 status, why = stop or End("FAILED", limits.describe_timeout())
                 if limits.note is not None:
                     why = "its pipeline was stopped" if status == "KILLED" else why
@@ -282,6 +290,8 @@ def run_ranks(
         failed = group.failed()
     finally:
         group.stop()
+    if has_finished:
+        return Ended(0)
     failed = failed or group.failed()
     return Ended(
         code=(failed.code if failed else 0) or (1 if timed_out else 0),

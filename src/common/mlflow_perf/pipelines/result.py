@@ -22,6 +22,7 @@ class Result:
         steps: The outcome of each step, in the order of the graph.
         outputs: Paths of the pipeline's outputs.
         duration_sec: How long it took.
+        is_ended: Whether MLflow has its end.
         runs: The runs of its steps as MLflow has them; none where it does not answer.
     """
 
@@ -31,6 +32,7 @@ class Result:
     steps: dict[str, Outcome] = field(default_factory=dict)
     outputs: dict[str, Path] = field(default_factory=dict)
     duration_sec: float = 0.0
+    is_ended: bool = False
     runs: tuple[PerfRun, ...] = ()
 
     def raise_for_status(self) -> None:

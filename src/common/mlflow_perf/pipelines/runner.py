@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from mlflow_perf.core.uris import absolute_store
+from mlflow_perf.core.uris import absolute_store, first_line
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.model.document import SKIPPED
 from mlflow_perf.node.exit_cause import End
@@ -144,8 +144,8 @@ class Runner:
             delivery.document.duration_sec = result.duration_sec
             is_whole = False
             try:
-                is_ended = self._end(result)
-                is_whole = log_report(result, self.tracking, self._store) and is_ended
+                is_sent = self._end(result)
+                is_whole = log_report(result, self.tracking, self._store) and is_sent
             finally:  # a further interrupt does not wait for MLflow
                 if is_whole:
                     journal.remove()
@@ -173,8 +173,8 @@ class Runner:
         if self._store.has_failed or not is_sent:  # it may be back, and then has all of it
             what = "What the steps left could not be sent"
             is_sent = bool(self._store.ask(lambda: send_left(uri, work), what, is_long=True))
-        is_ended = self._store.ask(end, "The run of the pipeline could not be ended")
-        return bool(is_ended) and is_sent and not list_unsent(work)
+        result.is_ended = bool(self._store.ask(end, "The run of the pipeline could not be ended"))
+        return result.is_ended and is_sent and not list_unsent(work)
 
     def _start(self, experiment: str) -> tuple[Delivery, Journal]:
         """Start the parent run, and return the journal by which `recover` would end it."""
@@ -200,8 +200,8 @@ class Runner:
                 tags=tags,
                 params=params,
             )
-        except BaseException:  # the store may have made it
-            journal.leave()
+        except BaseException as error:  # the store may have made it
+            journal.keep(delivery, unsent=f"its run could not be made: {first_line(error)}")
             raise
         journal.note_run()
         discard_repeated_runs(run, run.run_id, asked=asked)

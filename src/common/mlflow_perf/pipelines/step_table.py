@@ -66,19 +66,21 @@ def log_report(result: Result, tracking: Tracking, store: StoreCalls) -> bool:
 
     Args:
         result: How it ended; gets the duration that the report has, and the runs of the steps.
+            Without its end in MLflow, `recover` makes the report.
         tracking: Where its runs are.
         store: Asks MLflow.
     """
 
     def log() -> list[PerfRun]:
-        workflow, _ = log_workflow(result.run_id, tracking)
+        # A run that MLflow does not end would last until the ends of its steps, if it has these.
+        workflow = log_workflow(result.run_id, tracking)[0] if result.is_ended else None
         if workflow is not None:
             result.duration_sec = workflow.duration_sec
         return find_children(get_run(result.run_id), documents=True)
 
     found = store.ask(log, "The workflow's report could not be logged", is_long=True)
     result.runs = tuple(found or ())
-    return found is not None
+    return found is not None and result.is_ended
 
 
 def build_rows(graph: Graph, result: Result) -> list[Row]:

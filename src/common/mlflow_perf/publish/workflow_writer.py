@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import (
     absolute_store,
     blocking_file,
@@ -155,6 +156,7 @@ class Tracking:
             for key in added:
                 os.environ.pop(key, None)
 
+    @as_own()  # no report of what this process does goes into such a run
     def start(
         self,
         experiment_id: str,
