@@ -279,7 +279,7 @@ def test_a_command_job_is_a_graph_of_one_step(tmp_path: Path) -> None:
         else "",
     )
     step = graph.steps["hello"]
-    assert (step.values, graph.experiment) == ({"who": "world"}, "hello")
+    assert (step.values, graph.experiment) == ({"who": "world"}, "")
     assert step.wanted is not None
     assert (step.wanted.python, step.wanted.requirements) == ("3.8", ("pyjokes",))
     assert step.wanted.image == "ubuntu"

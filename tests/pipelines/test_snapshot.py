@@ -93,6 +93,24 @@ def test_the_snapshot_is_what_azure_would_upload(name: str) -> None:
     assert "mlflow_perf/__init__.py" in ours
 
 
+def test_folders_behind_links_are_copied_as_azure_would(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A link that leads back into itself, of which azure-ai-ml never finds an end, is left out."""
+    code = _tree(tmp_path / "code", {"run.py": "", "lib/a.py": "", "lib/b/c.py": ""})
+    _tree(tmp_path / "beside", {"data.csv": "1"})
+    (code / "near").symlink_to("lib")
+    (code / "far").symlink_to("../beside")
+    (code / "lib" / "back").symlink_to("..")
+    copy_code(code, (), tmp_path / "to")
+    inside = {"a.py", "b/c.py"}
+    assert _names(tmp_path / "to") == {
+        "run.py", "far/data.csv", *(f"{top}/{name}" for top in ("lib", "near") for name in inside)
+    }  # fmt: skip
+    assert not any(path.is_symlink() for path in (tmp_path / "to").rglob("*"))
+    assert caplog.text.count("leads back to a folder above it") == 2
+
+
 def test_the_runners_own_folder_stays_behind(tmp_path: Path) -> None:
     """With `code: .` the copies are made below the code; a copy is never copied again."""
     code = _tree(tmp_path, {"run.py": "", "pipeline-runs/work/before/run.py": ""})

@@ -156,7 +156,8 @@ class Graph:
     Attributes:
         name: Name of the pipeline.
         title: Name for people.
-        experiment: MLflow experiment to log to.
+        experiment: MLflow experiment to log to; empty for that of the environment, else one with
+            the pipeline's name.
         description: One sentence.
         steps: Steps by name, each after those it needs.
         inputs: Values of the pipeline's own inputs, by name (`group.member` within a group).

@@ -99,7 +99,7 @@ def _make_graph(
     return Graph(
         name=name,
         title=title,
-        experiment=job.experiment_name or name,
+        experiment=job.experiment_name or "",
         description=job.description or "",
         steps=steps,
         source=source,

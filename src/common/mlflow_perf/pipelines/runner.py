@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -124,7 +125,8 @@ class Runner:
         if self.tracking.place.folder is not None:
             mark_output(self.tracking.place.folder)
         with making_store(self.tracking.place.uri):
-            experiment = self.tracking.experiment(graph.experiment)
+            chosen = graph.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
+            experiment = self.tracking.experiment(chosen or graph.name)
         delivery, journal = self._start(experiment)
         result = Result(str(delivery.run.run_id), experiment)
         try:

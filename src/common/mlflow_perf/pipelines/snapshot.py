@@ -94,7 +94,7 @@ def list_files(code: Path | None, includes: tuple[Path, ...]) -> Iterator[tuple[
 def _walk(root: Path, prefix: str, rules: list[GitIgnoreSpec]) -> Iterator[tuple[Path, str]]:
     outputs: list[Path] = []
     journals = find_state_folder()  # where the run of the pipeline has one, too
-    for folder, names, files in os.walk(root):
+    for folder, names, files in os.walk(root, followlinks=True):
         here = Path(folder).relative_to(root)
         if is_output(Path(folder)):
             outputs.append(here)
@@ -105,6 +105,7 @@ def _walk(root: Path, prefix: str, rules: list[GitIgnoreSpec]) -> Iterator[tuple
             and not _is_ours(here / n, outputs)
             and not is_run(Path(folder, n))
             and Path(folder, n).absolute() != journals
+            and not _leads_back(Path(folder, n), here)
         )
         for name in sorted(files):
             inside = here / name
@@ -112,6 +113,24 @@ def _walk(root: Path, prefix: str, rules: list[GitIgnoreSpec]) -> Iterator[tuple
                 continue
             if not _is_ours(inside, outputs):
                 yield Path(folder, name), prefix + inside.as_posix()
+
+
+def _leads_back(path: Path, here: Path) -> bool:
+    """Return whether a folder is a link to one that holds it, as followed from the code's folder.
+
+    Args:
+        path: The folder.
+        here: The folder that holds it, below that of the code.
+    """
+    if not path.is_symlink():
+        return False
+    goal, above = path.resolve(), list(path.parents)[: len(here.parts) + 1]
+    if not any(folder.resolve().is_relative_to(goal) for folder in above):
+        return False
+    _log.warning(
+        "The link %s leads back to a folder above it, and is not in the step's copy.", path
+    )
+    return True
 
 
 def _is_ours(path: Path, outputs: list[Path]) -> bool:
