@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
@@ -270,6 +271,26 @@ def test_a_report_that_is_not_made_is_left_to_recover(
     (journal,) = find_state_folder().glob("chain.pipeline*.journal")
     assert read_head(journal)["delivery"]["run_id"] == "run 0"
     assert "mlflow-perf recover sends it" in caplog.text
+
+
+def test_a_store_that_refuses_the_pipeline_is_said_in_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow would try again for minutes, without a word; `recover` has the reason."""
+    name, tries = "MLFLOW_HTTP_REQUEST_MAX_RETRIES", list[str | None]()
+    monkeypatch.delenv(name, raising=False)
+
+    def refuse(*_: object, **__: object) -> str:
+        tries.append(os.environ.get(name))
+        raise ConnectionError("HTTP 500")
+
+    monkeypatch.setattr(RecordingTracking, "start", refuse)
+    runner, _ = _runner(_chain(), tmp_path / "w")
+    with pytest.raises(ConnectionError):
+        runner.run(lambda: FakePool(_fine))
+    assert (tries, os.environ.get(name)) == (["2"], None)
+    (journal,) = find_state_folder().glob("chain.pipeline*.journal")
+    assert "its run could not be made: ConnectionError: HTTP 500" in journal.read_text()
 
 
 def test_steps_that_a_further_interrupt_left_open_are_ended(

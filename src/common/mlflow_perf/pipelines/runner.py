@@ -34,7 +34,7 @@ from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.publish.pipeline_journal import list_unsent, open_pipeline_journal
 from mlflow_perf.publish.step_record import STARTED, StepRecord, keep_end
-from mlflow_perf.publish.workflow_writer import Tracking
+from mlflow_perf.publish.workflow_writer import Tracking, impatient
 from mlflow_perf.tracking.client import has_parent
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PIPELINE_TAG, STATUS_TAG
@@ -195,13 +195,14 @@ class Runner:
         is_apart = group is not None and not has_parent(group, tracking_uri=uri)
         asked = time.monotonic()
         try:
-            run.run_id = self.tracking.start(
-                experiment,
-                graph.title,
-                parent=None if is_apart else group,
-                tags=tags,
-                params=params,
-            )
+            with impatient():  # nothing runs yet
+                run.run_id = self.tracking.start(
+                    experiment,
+                    graph.title,
+                    parent=None if is_apart else group,
+                    tags=tags,
+                    params=params,
+                )
         except BaseException as error:  # the store may have made it
             journal.keep(delivery, unsent=f"its run could not be made: {first_line(error)}")
             raise

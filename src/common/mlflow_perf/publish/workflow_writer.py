@@ -10,7 +10,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,6 +106,19 @@ def find_place(to: Path | None, *, environ: Mapping[str, str] = os.environ) -> P
     return Place(uri) if uri else make_embedded_place(Path("demo"))
 
 
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Let MLflow's calls fail within seconds where a server does not answer, not after minutes."""
+    patience = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+    added = {key: value for key, value in patience.items() if key not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for key in added:
+            os.environ.pop(key, None)
+
+
 class Tracking:
     """Runs of one pipeline in one place.
 
@@ -134,10 +148,6 @@ class Tracking:
             raise SettingError(f"{unusable}: nothing listens there.")
         if (file := blocking_file(self.place.uri)) is not None:
             raise SettingError(f"{unusable}: {file} is {'a' if file.is_dir() else 'not a'} folder.")
-        # Let the first call fail within seconds where no server answers, and not after minutes.
-        impatient = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-        added = {key: value for key, value in impatient.items() if key not in os.environ}
-        os.environ.update(added)
 
         def provide() -> str:
             found = self._client.get_experiment_by_name(name)
@@ -147,14 +157,11 @@ class Tracking:
 
         try:
             # Another process may make the same new store, perhaps one without mlflow-perf.
-            with making_alone(self.place.uri):
+            with impatient(), making_alone(self.place.uri):
                 return ride_out_races(lambda: provide_once(provide), self.place.uri)
         # MLflow's own errors, those of a database, and of a driver that is not installed.
         except Exception as error:
             raise SettingError(f"{unusable}: {first_line(error)[:300]}") from error
-        finally:
-            for key in added:
-                os.environ.pop(key, None)
 
     @as_own()  # no report of what this process does goes into such a run
     def start(
