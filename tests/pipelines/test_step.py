@@ -51,6 +51,9 @@ class RememberedRuns:
     def has_report(self, _run_id: str) -> bool:
         return False
 
+    def note_report(self, run_id: str, node_count: int) -> None:
+        RUNS.append(("note", (run_id, node_count)))
+
     def forget_report(self, run_id: str) -> None:
         RUNS.append(("forget", run_id))
 
@@ -106,11 +109,12 @@ def test_a_step_that_works(job: StepJob) -> None:
     """Its run has parameters and parent, gets the log, and ends FINISHED."""
     outcome = run_step(job)
     assert (outcome.status, outcome.run_id, outcome.message) == ("FINISHED", "the-run", "")
-    assert [kind for kind, _ in RUNS] == ["start", "upload", "end"]
+    assert [kind for kind, _ in RUNS] == ["start", "note", "upload", "end"]
     assert RUNS[0][1]["params"] == {"rows": 3}
     assert RUNS[0][1]["parent"] == "parent"
-    assert RUNS[1][1] == ["std_log.txt"]
-    assert RUNS[2][1] == ("FINISHED", {"mlflow_perf.attempts": "1"})
+    assert RUNS[1][1] == ("the-run", 1)
+    assert RUNS[2][1] == ["std_log.txt"]
+    assert RUNS[3][1] == ("FINISHED", {"mlflow_perf.attempts": "1"})
     assert job.outputs[0].is_dir()
 
 

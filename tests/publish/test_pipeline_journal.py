@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from tests.publish.test_group_journal import HOLDER
 from tests.publish.test_recovery import HEAD, ROW, journal_of
 
+from mlflow_perf.node.step_notes import write_stop_note
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.pipeline_journal import list_unsent, open_pipeline_journal
 from mlflow_perf.publish.recovery import recover_each
@@ -52,10 +53,16 @@ def _measure(run: RunHandle, work: Path, name: str, run_id: str, kind: str) -> P
 
 
 def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> None:
-    """Reports of its steps are sent; a step that had ended ends so, the others as KILLED."""
+    """Reports of its steps are sent; a step that had ended ends so, the others as KILLED.
+
+    One that the runner stopped itself, in an attempt that was its last, ends for that reason.
+    """
     journal, run, work = _begin(store, tmp_path)
-    ids = {name: _begin_step(run, work, name) for name in ("cut", "done", "own")}
+    ids = {name: _begin_step(run, work, name) for name in ("cut", "done", "own", "late", "again")}
     (work / "done" / "ended").write_text("FINISHED")
+    for name in ("late", "again"):
+        write_stop_note(work / name / "stopped-1", "FAILED", "took longer than its limit of 2 s")
+    (work / "again" / "logs" / "attempt-2").mkdir(parents=True)
     (work / "own" / "code" / "outputs").mkdir(parents=True)
     (work / "own" / "code" / "outputs" / "model.txt").write_text("half")
     _measure(run, work, "cut", ids["cut"], "measured")
@@ -71,7 +78,11 @@ def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> 
         "cut": "KILLED",
         "done": "FINISHED",
         "own": "KILLED",
+        "late": "FAILED",
+        "again": "KILLED",
     }
+    said = client.get_run(ids["late"]).data.tags["mlflow_perf.error"]
+    assert said == "took longer than its limit of 2 s"
     parent = client.get_run(str(run.run_id)).info
     assert parent.status == "KILLED"
     assert parent.end_time == max(info.end_time for info in infos.values())

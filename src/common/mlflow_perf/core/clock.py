@@ -37,6 +37,17 @@ def read_monotonic() -> float:
     return function(*arguments)
 
 
+def pause(seconds: float) -> None:
+    """Sleep, also under libfaketime 0.9.10.
+
+    It lets either `time.sleep` fail, or no timed wait of a lock end.
+    """
+    try:
+        time.sleep(seconds)
+    except OSError:
+        threading.Event().wait(seconds)
+
+
 class SystemClock:
     """The machine's own clocks."""
 

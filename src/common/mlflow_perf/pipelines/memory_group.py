@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mlflow_perf.core.clock import pause
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.readers.cgroup.groups import Group, Groups
 
@@ -58,7 +59,7 @@ class MemoryGroup:
                 if time.monotonic() > until:
                     _log.warning("The control group %s still has processes.", self.folder)
                     return
-                time.sleep(0.02)
+                pause(0.02)
             else:
                 return
 

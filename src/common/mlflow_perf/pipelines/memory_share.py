@@ -20,6 +20,8 @@ from typing import Any
 
 import psutil
 
+from mlflow_perf.core.clock import pause
+
 _POLL_SEC = 0.1
 _PATIENCE_SEC = 60.0
 """After this time no step overtakes a step that waits for more memory."""
@@ -66,7 +68,7 @@ class MemoryShare:
         held = False
         try:
             while not (held := self._try(ticket)) and not is_stopped():
-                time.sleep(_POLL_SEC)
+                pause(_POLL_SEC)
             yield held
         finally:
             with self._open() as tickets:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from mlflow_perf.core.clock import pause
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.step_notes import STARTED_COMMAND, UNSTARTED, write_stop_note
 from mlflow_perf.pipelines.launch import Rank
@@ -214,17 +215,17 @@ class _Group:
         end = time.monotonic() + _GRACE_SEC
         _send(groups, [], signal.SIGTERM)
         while self.running() and time.monotonic() < end:
-            time.sleep(_POLL_SEC)
+            pause(_POLL_SEC)
         # A launcher ends its own; what it left, in a session of its own perhaps, comes after it.
         _send([], outside, signal.SIGTERM)
         while any(map(_is_alive, below)) and time.monotonic() < end:
-            time.sleep(_POLL_SEC)
+            pause(_POLL_SEC)
         left = [one for one in below if _is_alive(one)]
         if left or self.running():
             _send(groups, left, signal.SIGKILL)
             end = time.monotonic() + _GRACE_SEC
             while self.running() and time.monotonic() < end:
-                time.sleep(_POLL_SEC)
+                pause(_POLL_SEC)
         if self.guard is not None:
             self.guard.kill()
             self.guard.communicate()
@@ -286,7 +287,7 @@ def run_ranks(
                     why = "its pipeline was stopped" if status == "KILLED" else why
                     write_stop_note(limits.note, status, why)
                 break
-            time.sleep(_POLL_SEC)
+            pause(_POLL_SEC)
         failed = group.failed()
     finally:
         group.stop()

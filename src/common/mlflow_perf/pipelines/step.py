@@ -367,6 +367,7 @@ def _settle_report(
             for left in recover(measured, of_any_host=True, ended=outcome.end):
                 if left.cause == UNWRITTEN:
                     _log.warning("The figures of step %r are not whole: %s", name, left.cause)
+        tracking.note_report(run_id, job.step.instances)
         if not is_last:
             tracking.forget_report(run_id)
         return reported

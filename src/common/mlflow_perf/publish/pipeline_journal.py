@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.node.step_notes import ENDED, STOP
+from mlflow_perf.node.exit_cause import End
+from mlflow_perf.node.step_notes import ENDED, STOP, read_stop_note
 from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import read_head
@@ -122,9 +123,15 @@ def end_steps(client: MlflowClient, work: Path) -> None:
         with contextlib.suppress(OSError):
             written.append((step / ENDED).stat().st_mtime)
             said = (step / ENDED).read_text(encoding="utf-8")
-        status = said if said in ("FINISHED", "FAILED") else "KILLED"
-        if status == "KILLED":
-            why = "stopped" if said == "KILLED" else "the runner of its pipeline was killed"
+        attempt = 1 + len(list(step.glob("logs/attempt-*")))
+        if said in ("FINISHED", "FAILED"):
+            status, why = said, ""
+        elif said == "KILLED":
+            status, why = said, "stopped"
+        else:  # the runner may have stopped it first, for a reason of its own
+            noted = read_stop_note(str(step / f"stopped-{attempt}"))
+            status, why = noted or End("KILLED", "the runner of its pipeline was killed")
+        if why:
             client.set_tag(run_id, "mlflow_perf.error", why)
         upload_files(client, run_id, step)
         run = client.get_run(run_id)

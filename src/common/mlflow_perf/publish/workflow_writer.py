@@ -35,6 +35,8 @@ from mlflow_perf.tracking.client import end_run, open_client, provide_once
 from mlflow_perf.tracking.new_store import making_alone, ride_out_races
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.perf_run import TAG
+from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.run_notes import note_reported
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -209,6 +211,15 @@ class Tracking:
     def has_report(self, run_id: str) -> bool:
         """Return whether the run has a performance report."""
         return f"{TAG}version" in self._client.get_run(run_id).data.tags
+
+    def note_report(self, run_id: str, node_count: int) -> None:
+        """Tell a session around this process that it measures what this run's report has, too.
+
+        Args:
+            run_id: The run.
+            node_count: On how many nodes it was.
+        """
+        note_reported(RunHandle(absolute_store(self.place.uri), run_id=run_id), node_count)
 
     def forget_report(self, run_id: str) -> None:
         """Let `has_report` tell of a report that comes from now on; the present one stays."""
