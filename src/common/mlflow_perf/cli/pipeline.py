@@ -154,7 +154,7 @@ def run(
 
 
 def _prepare_output() -> None:
-    """Keep messages of MLflow's store and of azure-ai-ml, which would clutter the table, away."""
+    """Silence what would clutter the table, and give azure-ai-ml the streams that it needs."""
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     for library in ("alembic", "mlflow.store", "azure"):
         logging.getLogger(library).setLevel(logging.ERROR)

@@ -48,7 +48,7 @@ class Limits:
     note: Path | None = None
     own_stop: Path | None = None
     followed: Path | None = None
-    ours_sec: float = 60.0
+    ours_sec: float = 0.0
 
     def find_stop(self) -> End | None:
         """Return how the step ends, and why, if it is to be stopped; None if not."""

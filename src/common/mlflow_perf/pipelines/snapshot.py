@@ -116,11 +116,11 @@ def _walk(root: Path, prefix: str, rules: list[GitIgnoreSpec]) -> Iterator[tuple
 
 
 def _leads_back(path: Path, here: Path) -> bool:
-    """Return whether a folder is a link to one that holds it, as followed from the code's folder.
+    """Return whether a folder is a link to one of those above it, with a warning if it is.
 
     Args:
         path: The folder.
-        here: The folder that holds it, below that of the code.
+        here: Path from the code's folder to the one that holds it.
     """
     if not path.is_symlink():
         return False

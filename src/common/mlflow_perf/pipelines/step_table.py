@@ -66,13 +66,13 @@ def log_report(result: Result, tracking: Tracking, store: StoreCalls) -> bool:
 
     Args:
         result: How it ended; gets the duration that the report has, and the runs of the steps.
-            Without its end in MLflow, `recover` makes the report.
+            Where MLflow does not have its end, there is no report: `recover` makes it.
         tracking: Where its runs are.
         store: Asks MLflow.
     """
 
     def log() -> list[PerfRun]:
-        # A run that MLflow does not end would last until the ends of its steps, if it has these.
+        # Without its end, the workflow would seem to end with the last step that MLflow has ended.
         workflow = log_workflow(result.run_id, tracking)[0] if result.is_ended else None
         if workflow is not None:
             result.duration_sec = workflow.duration_sec
