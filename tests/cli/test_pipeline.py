@@ -17,7 +17,7 @@ from mlflow_perf.cli.pipeline import _import_spans, _Progress, _show
 from mlflow_perf.errors import SettingError, StepFailedError
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.result import Result
-from mlflow_perf.pipelines.step import Outcome
+from mlflow_perf.pipelines.step_outcome import Outcome
 from mlflow_perf.pipelines.step_table import Row
 from mlflow_perf.publish.workflow_writer import Place, find_place, make_embedded_place
 

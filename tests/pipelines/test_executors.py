@@ -14,7 +14,7 @@ pytest.importorskip("parsl")
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.executors import Pool, load_config, read_outcome
-from mlflow_perf.pipelines.step import Outcome, StepEndedError
+from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 
 CLUSTERS = Path(__file__).resolve().parents[2] / "pipelines" / "clusters"
 

@@ -8,7 +8,7 @@ import pytest
 
 from mlflow_perf.errors import StepFailedError
 from mlflow_perf.pipelines.result import Result
-from mlflow_perf.pipelines.step import Outcome
+from mlflow_perf.pipelines.step_outcome import Outcome
 
 
 @pytest.mark.parametrize(("status", "step"), [("KILLED", ""), ("FAILED", "fit")])

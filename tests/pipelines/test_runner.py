@@ -17,7 +17,8 @@ from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines import runner as runner_module
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step
 from mlflow_perf.pipelines.runner import Runner
-from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob
+from mlflow_perf.pipelines.step import StepJob
+from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.publish.journal_file import find_state_folder, read_head
 from mlflow_perf.publish.workflow_writer import Place
 
@@ -42,7 +43,9 @@ class RecordingTracking:
         self.runs[run_id] = {"name": name, "experiment": experiment_id, **facts}
         return run_id
 
-    def end(self, run_id: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
+    def end(
+        self, run_id: str, status: str, *, tags: Mapping[str, str] | None = None, ended: float = 0.0
+    ) -> None:
         self.runs[run_id] |= {"status": status, "end_tags": dict(tags or {})}
 
     def metrics(self, run_id: str, values: Mapping[str, float], *, step: int = 0) -> None:

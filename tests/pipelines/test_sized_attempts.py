@@ -13,7 +13,8 @@ import pytest
 from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.memory_group import limit_memory
-from mlflow_perf.pipelines.step import StepEndedError, StepJob, run_step
+from mlflow_perf.pipelines.step import StepJob, run_step
+from mlflow_perf.pipelines.step_outcome import StepEndedError
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.publish.workflow_writer import Place
 
@@ -34,7 +35,9 @@ class _NoStore:
     def __getattr__(self, _name: str) -> Any:
         return lambda *_, **__: False
 
-    def end(self, _run: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
+    def end(
+        self, _run: str, status: str, *, tags: Mapping[str, str] | None = None, ended: float = 0.0
+    ) -> None:
         _NoStore.ended = status, dict(tags or {})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from mlflow_perf.node.exit_cause import End
 from mlflow_perf.pipelines import processes, store_calls
 from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines.graph import Step
-from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
+from mlflow_perf.pipelines.step import StepJob, run_step
+from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.publish.step_record import StepRecord
 from mlflow_perf.publish.workflow_writer import Place
 
@@ -46,6 +48,7 @@ class RememberedRuns:
         RUNS.append(("discard", run_id))
 
     def upload(self, _run_id: str, step: Path) -> None:
+        self.uploaded = time.time()
         RUNS.append(("upload", sorted(p.name for p in (step / "logs").iterdir())))
 
     def has_report(self, _run_id: str) -> bool:
@@ -60,8 +63,11 @@ class RememberedRuns:
     def untag(self, _run_id: str, key: str) -> None:
         RUNS.append(("untag", key))
 
-    def end(self, _run_id: str, status: str, *, tags: Mapping[str, str] | None = None) -> None:
+    def end(
+        self, _run_id: str, status: str, *, tags: Mapping[str, str] | None = None, ended: float
+    ) -> None:
         RUNS.append(("end", (status, dict(tags or {}))))
+        assert ended <= self.uploaded  # with its command, and not with its report
 
 
 @pytest.fixture(autouse=True)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.pipelines import step_table
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.result import Result
-from mlflow_perf.pipelines.step import Outcome
+from mlflow_perf.pipelines.step_outcome import Outcome
 from mlflow_perf.pipelines.step_table import Row, build_rows, log_report
 from mlflow_perf.tracking.perf_run import PerfRun
 
 NODE = {"node_used_cpu_hours": 1.0, "node_unused_cpu_hours": 0.5, "total_disk_io_read_mb": 8.0}
+FIGURES = {"duration_sec": 1.0, "job_cpu_hours": 0.4}
 GRAPH = Graph("g", "g", "e", {"train": Step("train", "c", "x", None, instances=2)})
 
 
@@ -101,10 +105,37 @@ def test_a_run_that_mlflow_does_not_end_gets_its_report_later(
         return SimpleNamespace(duration_sec=7.0), ""
 
     monkeypatch.setattr(step_table, "log_workflow", log)
-    monkeypatch.setattr(step_table, "get_run", lambda run_id: run_id)
+    monkeypatch.setattr(step_table, "get_runs", lambda ids, **_: ids)
     monkeypatch.setattr(step_table, "find_children", lambda *_, **__: [PerfRun("train")])
     store: Any = SimpleNamespace(ask=lambda call, *_, **__: call())
     result = Result("parent", "1", duration_sec=19.0, is_ended=is_ended)
     assert log_report(result, SimpleNamespace(), store) == is_ended  # type: ignore[arg-type] # a double
     assert (logged, result.duration_sec) == ((["parent"], 7.0) if is_ended else ([], 19.0))
     assert len(result.runs) == 1
+
+
+def test_the_runs_have_figures_where_only_their_files_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store of the artifacts may fail alone; the report is made by `recover`."""
+
+    def find(_: object, *, documents: bool) -> list[PerfRun]:
+        if documents:
+            raise RunNotFoundError("HTTP 500")
+        return [PerfRun("train", run_id="child", metrics=FIGURES)]
+
+    def ask(call: Callable[[], object], *_: object, **__: object) -> object:
+        with suppress(RunNotFoundError):
+            return call()
+        return None
+
+    monkeypatch.setattr(
+        step_table, "log_workflow", lambda *_: (SimpleNamespace(duration_sec=7.0), "")
+    )
+    monkeypatch.setattr(step_table, "get_runs", lambda ids, **_: ids)
+    monkeypatch.setattr(step_table, "find_children", find)
+    outcome = Outcome("train", "FINISHED", run_id="child")
+    result = Result("parent", "1", steps={"train": outcome}, is_ended=True)
+    store: Any = SimpleNamespace(ask=ask)
+    assert not log_report(result, SimpleNamespace(), store)  # type: ignore[arg-type] # a double
+    assert build_rows(GRAPH, result)[0].cpu_hours_used == 0.4

@@ -99,7 +99,23 @@ def test_a_long_call_goes_on_until_something_is_wrong(
         elif sign == "stop":
             (tmp_path / "stop").touch()
         assert StoreCalls(uri, tmp_path / "stop").ask(release.wait, "Lost", is_long=True) is None
-    assert store_calls._away == {uri}
+    assert store_calls._away == {(uri, True)}
+
+
+def test_files_that_fail_are_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: threading.Event
+) -> None:
+    """The store itself may answer meanwhile: each step of a pipeline would wait for them."""
+    monkeypatch.setattr(store_calls, "_knock", lambda _: MlflowCall(list, name="knock"))
+    monkeypatch.setattr(MlflowCall, "find_fault", lambda _: "HTTP 500")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        store = StoreCalls(f"http://127.0.0.1:{server.getsockname()[1]}", tmp_path / "stop")
+        for timeout_sec in ("0", "3600"):
+            monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", timeout_sec)
+            assert store.ask(release.wait, "Lost", is_long=True) is None
+            assert store.ask(lambda: 3, "It is missing") == 3
+        assert store.ask(lambda: 3, "It is missing", is_long=True) == 3
+        assert not store_calls._away
 
 
 def test_a_refusal_is_no_absence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -130,7 +146,7 @@ def test_a_broken_connection_is_an_absence(tmp_path: Path) -> None:
         )
 
     assert StoreCalls(URI, tmp_path / "stop").ask(fail, "Lost") is None
-    assert store_calls._away == {URI}
+    assert store_calls._away == {(URI, False)}
 
 
 def test_a_database_that_is_down_is_an_absence(
@@ -144,7 +160,7 @@ def test_a_database_that_is_down_is_an_absence(
     uri = "postgresql://user:s3cr3t@127.0.0.1:9/db"
     store = StoreCalls(uri, tmp_path / "stop")
     assert store.ask(fail, "Lost") is store.ask(fail, "Lost") is None
-    assert store_calls._away == {uri}
+    assert store_calls._away == {(uri, False)}
     (record,) = caplog.records
     assert record.getMessage() == (
         "MLflow at postgresql://user:***@127.0.0.1:9/db does not answer "

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mlflow_perf.pipelines.environments import StepPython
     from mlflow_perf.pipelines.graph import Graph
     from mlflow_perf.pipelines.result import Result
-    from mlflow_perf.pipelines.step import Outcome
+    from mlflow_perf.pipelines.step_outcome import Outcome
     from mlflow_perf.pipelines.step_sizes import StepSize
     from mlflow_perf.pipelines.step_table import Row
     from mlflow_perf.publish.workflow_writer import Tracking

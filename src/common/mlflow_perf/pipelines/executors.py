@@ -23,7 +23,8 @@ from mlflow_perf.core.extras import needing
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.allocation import ask_providers, make_specification
 from mlflow_perf.pipelines.interrupts import replace_handler
-from mlflow_perf.pipelines.step import Outcome, StepEndedError, StepJob, run_step
+from mlflow_perf.pipelines.step import StepJob, run_step
+from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.pipelines.step_sizes import StepSize
 
 MONITORING_DB = "monitoring.db"

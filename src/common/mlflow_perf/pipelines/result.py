@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlflow_perf.errors import StepFailedError
 from mlflow_perf.model.document import BROKEN
-from mlflow_perf.pipelines.step import Outcome
+from mlflow_perf.pipelines.step_outcome import Outcome
 from mlflow_perf.tracking.perf_run import PerfRun
 
 

@@ -25,7 +25,8 @@ from mlflow_perf.pipelines.output_folder import mark_output, mark_run
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.processes import write_stop
 from mlflow_perf.pipelines.result import Result
-from mlflow_perf.pipelines.step import Outcome, StepJob
+from mlflow_perf.pipelines.step import StepJob
+from mlflow_perf.pipelines.step_outcome import Outcome
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.step_table import log_report
 from mlflow_perf.pipelines.store_calls import StoreCalls, send_left

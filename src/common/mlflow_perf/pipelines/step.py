@@ -21,7 +21,6 @@ from typing import Any
 from mlflow_perf.core.settings import read_setting
 from mlflow_perf.core.uris import absolute_store, redact_address, redact_password
 from mlflow_perf.errors import PipelineError, SettingError
-from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED
 from mlflow_perf.pipelines.graph import Step
@@ -29,6 +28,7 @@ from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ran
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
 from mlflow_perf.pipelines.snapshot import copy_code
+from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.store_calls import StoreCalls
 from mlflow_perf.publish.recovery import recover
@@ -161,58 +161,6 @@ class StepJob:
         return folder if attempt == 1 else folder / f"attempt-{attempt}"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a step ended.
-
-    Attributes:
-        name: Name of the step.
-        status: `FINISHED`, `FAILED`, `KILLED` or `SKIPPED`.
-        message: What went wrong, in one sentence; empty if nothing did.
-        run_id: Its MLflow run; None if no run was started.
-        started: Unix time of its start.
-        duration_sec: How long it took.
-        attempts: How often it was tried.
-        log: Folder of its logs.
-        tags: More facts about the attempts: their sizes.
-        reported: Whether the step reported itself; else the runner measured it.
-        end: How its command ended by itself, in the latest attempt; None where a signal or the
-            runner ended it, and where a launcher started it.
-        is_logged: Whether MLflow took all that was asked of it.
-    """
-
-    name: str
-    status: str
-    message: str = ""
-    run_id: str | None = None
-    started: float = 0.0
-    duration_sec: float = 0.0
-    attempts: int = 1
-    log: Path | None = None
-    tags: dict[str, str] = field(default_factory=dict)
-    reported: bool = False
-    end: End | None = None
-    is_logged: bool = True
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether only the runner tells of it: no worker took it, or the worker was lost.
-
-        What a step tells of itself names its logs.
-        """
-        return self.log is None
-
-
-class StepEndedError(Exception):
-    """A step did not finish, so its dependants are not run; its argument is the outcome."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """Return how the step ended."""
-        found: Outcome = self.args[0]
-        return found
-
-
 def run_step(
     job: StepJob, *_needed: Outcome, parsl_resource_specification: dict[str, Any] | None = None
 ) -> Outcome:
@@ -262,8 +210,8 @@ def run_step(
         outcome = replace(outcome, is_logged=outcome.is_logged and not store.has_failed)
         if not outcome.is_logged:
             record = job.make_record(started)
-            end = started + outcome.duration_sec
-            replace(record, status=outcome.status, ended=end, end_tags=tags).keep(job.folder)
+            record = replace(record, status=outcome.status, ended=outcome.ended, end_tags=tags)
+            record.keep(job.folder)
         if outcome.status != "FINISHED":
             raise StepEndedError(outcome)
         return outcome
@@ -392,7 +340,7 @@ def _end_run(
     def end() -> None:
         if outcome.status == "FINISHED" and outcome.attempts > 1:
             tracking.untag(run_id, "mlflow_perf.cause")  # why an earlier attempt ended
-        tracking.end(run_id, outcome.status, tags=tags)
+        tracking.end(run_id, outcome.status, tags=tags, ended=outcome.ended)
 
     upload = partial(tracking.upload, run_id, folder)
     store.ask(upload, f"The files of step {outcome.name!r} could not be sent", is_long=True)

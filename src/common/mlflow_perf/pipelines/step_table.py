@@ -18,7 +18,7 @@ from mlflow_perf.pipelines.store_calls import StoreCalls
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.perf_run import PerfRun
-from mlflow_perf.tracking.search import find_children, get_run
+from mlflow_perf.tracking.search import find_children, get_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,23 @@ def log_report(result: Result, tracking: Tracking, store: StoreCalls) -> bool:
         store: Asks MLflow.
     """
 
+    def parent() -> PerfRun:
+        return get_runs([result.run_id], documents=False)[0]
+
     def log() -> list[PerfRun]:
         # Without its end, the workflow would seem to end with the last step that MLflow has ended.
         workflow = log_workflow(result.run_id, tracking)[0] if result.is_ended else None
         if workflow is not None:
             result.duration_sec = workflow.duration_sec
-        return find_children(get_run(result.run_id), documents=True)
+        return find_children(parent(), documents=True)
 
     found = store.ask(log, "The workflow's report could not be logged", is_long=True)
-    result.runs = tuple(found or ())
+    # Where only the store of the artifacts fails, the runs have the figures of steps of one node.
+    brief = found or store.ask(
+        lambda: find_children(parent(), documents=False),
+        "The figures of the steps could not be read",
+    )
+    result.runs = tuple(brief or ())
     return found is not None and result.is_ended
 
 

@@ -25,8 +25,8 @@ _STOPPED_SEC = 10.0
 _KNOCK_EVERY_SEC = 5.0
 _SILENT = "no answer came in time"
 _log = get_logger(__name__)
-_away: set[str] = set()
-"""Stores that did not answer this process the last time."""
+_away: set[tuple[str, bool]] = set()
+"""Stores that did not answer this process the last time, and whether the call moves files."""
 
 
 def send_left(uri: str, work: Path) -> bool:
@@ -121,7 +121,7 @@ class StoreCalls:
             return answer
 
         try:
-            if self._uri in _away:
+            if self._is_away():
                 if is_refused(self._uri):
                     raise ConnectionRefusedError("nothing listens there")
                 _knock(self._uri).result(_KNOCK_SEC)
@@ -130,10 +130,10 @@ class StoreCalls:
             answer = calling.result(_LOOK_SEC)
         # The edge to MLflow: a record that fails changes nothing about how the steps end.
         except Exception as error:  # noqa: BLE001 - see above
-            self._tell(what, error)
+            self._tell(what, error, is_long=is_long)
             return None
         else:
-            _away.discard(self._uri)
+            _away.difference_update({(self._uri, False), (self._uri, is_long)})
             return answer
         finally:
             is_late.set()
@@ -145,6 +145,8 @@ class StoreCalls:
             TimeoutError: When it takes too long, with what is wrong.
         """
         limit_sec = max(_KNOCK_SEC, read_setting("exit_timeout"))
+        if is_long and (self._uri, True) in _away:  # the store answers, but that of its files fails
+            limit_sec = _KNOCK_SEC
         # A store on this machine is only slow when it is busy, and does not go away.
         stopped_sec = limit_sec if is_local(self._uri) else _STOPPED_SEC
         began, knocker = time.monotonic(), _Knocker(self._uri)
@@ -162,7 +164,10 @@ class StoreCalls:
             if is_over or is_stopped:
                 raise TimeoutError(fault or _SILENT)
 
-    def _tell(self, what: str, error: Exception) -> None:
+    def _is_away(self) -> bool:
+        return bool(_away & {(self._uri, False), (self._uri, True)})
+
+    def _tell(self, what: str, error: Exception, *, is_long: bool) -> None:
         self.has_failed = True
         reason = reason_of(error)
         why = shorten(reason)
@@ -171,11 +176,12 @@ class StoreCalls:
         is_away = isinstance(error, (TimeoutError, ConnectionError)) or why != reason
         if not (is_away or is_refused(self._uri)):
             _log.warning("%s: %s", what, first_line(error))
-        elif self._uri not in _away:
-            _away.add(self._uri)
-            _log.warning(
-                "MLflow at %s does not answer (%s). The steps go on.",
-                redact_password(self._uri),
-                why,
-            )
+        else:
+            if not self._is_away():
+                _log.warning(
+                    "MLflow at %s does not answer (%s). The steps go on.",
+                    redact_password(self._uri),
+                    why,
+                )
+            _away.add((self._uri, is_long))
         _log.debug("%s", what, exc_info=error)

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from mlflow_perf.tracking.older_runs import make_older_document
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.paging import iterate_pages
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun, explain_deleted
-from mlflow_perf.tracking.pools import open_pool
+from mlflow_perf.tracking.pools import map_beside
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -338,8 +338,8 @@ def _download_documents(client: MlflowClient, run_id: str, target: Path) -> Path
 
     try:
         names = _list_documents(client, run_id)
-        with open_pool(_THREADS) as pool:
-            files = list(pool.map(lambda name: fetch_file(client, run_id, name, target), names))
+        fetch = partial(fetch_file, client, run_id, folder=target)
+        files = list(map_beside(fetch, names, threads=_THREADS))
     except (MlflowException, OSError) as error:
         raise RunNotFoundError(explain_failure(f"The folder {run_id}/artifacts", error)) from error
     return files[0].parent if files else None  # the first component's come first

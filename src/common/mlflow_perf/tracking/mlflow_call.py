@@ -241,10 +241,12 @@ class MlflowCall(BackgroundCall[T]):
         """
         until, caller = time.monotonic() + timeout_sec, threading.current_thread()
         while (left_sec := until - time.monotonic()) > 0:
-            if self.done_within(min(_LOOK_SEC, left_sec)):
-                return True
+            is_done = self.done_within(min(_LOOK_SEC, left_sec))
             if isinstance(caller, MlflowCall):
-                caller.fault = ": ".join(filter(None, (what, self.find_fault())))
+                known = () if is_done else (what, self.find_fault())
+                caller.fault = ": ".join(filter(None, known))
+            if is_done:
+                return True
         return False
 
     def result(self, timeout_sec: float) -> T:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.model.metrics import METRICS
-from mlflow_perf.tracking.pools import open_pool
+from mlflow_perf.tracking.pools import map_beside
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,11 +30,11 @@ def make_older_document(client: MlflowClient, run: Run, saved: PerfDocument) -> 
     """
     keys = [metric.key for metric in METRICS if metric.key in run.data.metrics]
     logged: dict[int, dict[str, float]] = {}
-    with open_pool(_THREADS) as pool:
-        histories = pool.map(lambda key: client.get_metric_history(run.info.run_id, key), keys)
-        for key, history in zip(keys, histories, strict=True):
-            for metric in history:
-                logged.setdefault(metric.step, {})[key] = metric.value
+    get_history = partial(client.get_metric_history, run.info.run_id)
+    histories = map_beside(get_history, keys, threads=_THREADS)
+    for key, history in zip(keys, histories, strict=True):
+        for metric in history:
+            logged.setdefault(metric.step, {})[key] = metric.value
     nodes = {}
     for index in sorted(logged.keys() | saved.nodes.keys()):
         node = saved.nodes.get(index) or NodeDocument()

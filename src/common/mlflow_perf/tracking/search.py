@@ -27,7 +27,7 @@ from mlflow_perf.tracking.load import (
 from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.paging import PAGE, iterate_pages
 from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG, TAG, PerfRun
-from mlflow_perf.tracking.pools import open_pool
+from mlflow_perf.tracking.pools import map_beside
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -322,5 +322,4 @@ def _try_to_read(
         except DocumentError as error:
             return error
 
-    with open_pool(_THREADS) as pool:
-        return list(watch.get()(pool.map(read, runs), len(runs)))
+    return list(watch.get()(map_beside(read, runs, threads=_THREADS), len(runs)))
