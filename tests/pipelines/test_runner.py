@@ -152,16 +152,21 @@ def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:
             raise StepEndedError(Outcome("first", "FAILED", "it broke", run_id="child first"))
         return _fine(job)
 
-    runner, tracking = _runner(_chain(), tmp_path / "w")
+    graph = _chain()
+    both = _step("both", values={"x": Ref("first", "out"), "y": Ref("alone", "out")})
+    graph.steps["both"] = both
+    runner, tracking = _runner(graph, tmp_path / "w")
     result = runner.run(lambda: FakePool(behave))
     assert {n: o.status for n, o in result.steps.items()} == {
         "first": "FAILED",
         "second": "SKIPPED",
         "third": "SKIPPED",
         "alone": "FINISHED",
+        "both": "SKIPPED",
     }
     assert result.status == "FAILED"
     assert result.steps["second"].message == "not run because first did not finish"
+    assert result.steps["both"].message == "not run because first did not finish"
     assert set(result.outputs) == {"side"}
     unrun = [r for r in tracking.runs.values() if r["name"] in ("second", "third")]
     assert [r["status"] for r in unrun] == ["KILLED", "KILLED"]

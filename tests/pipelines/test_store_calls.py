@@ -99,22 +99,32 @@ def test_a_long_call_goes_on_until_something_is_wrong(
         elif sign == "stop":
             (tmp_path / "stop").touch()
         assert StoreCalls(uri, tmp_path / "stop").ask(release.wait, "Lost", is_long=True) is None
-    assert store_calls._away == {(uri, True)}
+    assert store_calls._away == {(uri, "Lost")}
 
 
-def test_files_that_fail_are_waited_for_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: threading.Event
+@pytest.mark.parametrize(
+    ("is_long", "fault"), [(True, "HTTP 500"), (False, "HTTP 500"), (False, "")]
+)
+def test_what_fails_while_the_store_answers_is_waited_for_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    release: threading.Event,
+    is_long: bool,
+    fault: str,
 ) -> None:
-    """The store itself may answer meanwhile: each step of a pipeline would wait for them."""
+    """Each step of a pipeline would wait for it, and say so."""
     monkeypatch.setattr(store_calls, "_knock", lambda _: MlflowCall(list, name="knock"))
-    monkeypatch.setattr(MlflowCall, "find_fault", lambda _: "HTTP 500")
+    monkeypatch.setattr(MlflowCall, "find_fault", lambda _: fault)
+    lost = "The end of step %r is lost"
     with socket.create_server(("127.0.0.1", 0)) as server:
         store = StoreCalls(f"http://127.0.0.1:{server.getsockname()[1]}", tmp_path / "stop")
-        for timeout_sec in ("0", "3600"):
+        for step, timeout_sec in (("a", "0"), ("b", "3600"), ("c", "3600")):
             monkeypatch.setenv("MLFLOW_PERF_EXIT_TIMEOUT", timeout_sec)
-            assert store.ask(release.wait, "Lost", is_long=True) is None
+            assert store.ask(release.wait, lost, step, is_long=is_long) is None
             assert store.ask(lambda: 3, "It is missing") == 3
-        assert store.ask(lambda: 3, "It is missing", is_long=True) == 3
+        assert len(caplog.records) == 1
+        assert store.ask(lambda: 3, lost, "d", is_long=is_long) == 3
         assert not store_calls._away
 
 
@@ -127,7 +137,7 @@ def test_a_refusal_is_no_absence(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.INFO)
     with socket.create_server(("127.0.0.1", 0)) as server:
         store = StoreCalls(f"http://127.0.0.1:{server.getsockname()[1]}", tmp_path / "stop")
-        assert store.ask(refuse, "The run of step 'a' could not be ended") is None
+        assert store.ask(refuse, "The run of step %r could not be ended", "a") is None
     (record,) = caplog.records
     assert record.getMessage().startswith("The run of step 'a' could not be ended: ")
     assert "Permission denied" in record.getMessage()
@@ -146,7 +156,7 @@ def test_a_broken_connection_is_an_absence(tmp_path: Path) -> None:
         )
 
     assert StoreCalls(URI, tmp_path / "stop").ask(fail, "Lost") is None
-    assert store_calls._away == {(URI, False)}
+    assert store_calls._away == {(URI, "Lost")}
 
 
 def test_a_database_that_is_down_is_an_absence(
@@ -160,7 +170,7 @@ def test_a_database_that_is_down_is_an_absence(
     uri = "postgresql://user:s3cr3t@127.0.0.1:9/db"
     store = StoreCalls(uri, tmp_path / "stop")
     assert store.ask(fail, "Lost") is store.ask(fail, "Lost") is None
-    assert store_calls._away == {(uri, False)}
+    assert store_calls._away == {(uri, "Lost")}
     (record,) = caplog.records
     assert record.getMessage() == (
         "MLflow at postgresql://user:***@127.0.0.1:9/db does not answer "

@@ -285,7 +285,8 @@ class Runner:
             outcome = Outcome(name, "SKIPPED")
         if not started.exists() and outcome.run_id is None:
             is_skipped = outcome.status == "SKIPPED"
-            why = fault or f"{' and '.join(step.needs)} did not finish"
+            unfinished = [n for n in step.needs if result.steps[n].status != "FINISHED"]
+            why = fault or f"{' and '.join(unfinished or step.needs)} did not finish"
             why = f"not run because {'the pipeline was stopped' if stopped else why}"
             message = why if is_skipped else outcome.message
             tags = {**self._make_tags(step), "mlflow_perf.error": message}
@@ -299,8 +300,8 @@ class Runner:
                 self.tracking.end(run_id, status)
                 return run_id
 
-            missing = f"No MLflow run could be made for step {name!r}, which was not run"
-            run_id = self._store.ask(log_run, missing)
+            missing = "No MLflow run could be made for step %r, which was not run"
+            run_id = self._store.ask(log_run, missing, name)
             if run_id is None:
                 record = StepRecord(result.experiment_id, name, result.run_id, tags)
                 now = time.time()
@@ -326,7 +327,8 @@ class Runner:
         if run_id is not None:
             self._store.ask(
                 lambda: self.tracking.end(run_id, outcome.status, tags=tags),
-                f"The MLflow run of step {name!r} could not be ended",
+                "The MLflow run of step %r could not be ended",
+                name,
             )
         return replace(outcome, run_id=run_id, is_logged=False)
 

@@ -185,7 +185,8 @@ def run_step(
         start = partial(tracking.start, job.experiment_id, name, parent=job.parent)
         run_id = store.ask(
             partial(start, tags=job.tags, params=job.params),
-            f"No MLflow run could be started for step {name!r}",
+            "No MLflow run could be started for step %r",
+            name,
             undo=tracking.discard,
         )
         started, began = time.time(), time.monotonic()
@@ -297,8 +298,8 @@ def _settle_report(
     measured = job.attempt_folder("measured", outcome.attempts)
     if outcome.run_id is None:
         provide = partial(tracking.provide, job.folder, job.make_record(outcome.started))
-        what = f"No MLflow run could be made for step {name!r}"
-        outcome = replace(outcome, run_id=store.ask(provide, what))
+        what = "No MLflow run could be made for step %r"
+        outcome = replace(outcome, run_id=store.ask(provide, what, name))
     run_id = outcome.run_id
 
     def settle() -> bool:
@@ -320,8 +321,8 @@ def _settle_report(
             tracking.forget_report(run_id)
         return reported
 
-    what = f"The figures of step {name!r} could not be sent"
-    reported = bool(store.ask(settle, what, is_long=True))
+    what = "The figures of step %r could not be sent"
+    reported = bool(store.ask(settle, what, name, is_long=True))
     is_left = any([*journals.glob("*.journal"), *measured.glob("*.journal")])
     return replace(outcome, reported=reported, is_logged=outcome.is_logged and not is_left)
 
@@ -343,6 +344,6 @@ def _end_run(
         tracking.end(run_id, outcome.status, tags=tags, ended=outcome.ended)
 
     upload = partial(tracking.upload, run_id, folder)
-    store.ask(upload, f"The files of step {outcome.name!r} could not be sent", is_long=True)
-    store.ask(end, f"The MLflow run of step {outcome.name!r} could not be ended")
+    store.ask(upload, "The files of step %r could not be sent", outcome.name, is_long=True)
+    store.ask(end, "The MLflow run of step %r could not be ended", outcome.name)
     return tags

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,8 +26,8 @@ _STOPPED_SEC = 10.0
 _KNOCK_EVERY_SEC = 5.0
 _SILENT = "no answer came in time"
 _log = get_logger(__name__)
-_away: set[tuple[str, bool]] = set()
-"""Stores that did not answer this process the last time, and whether the call moves files."""
+_away: set[tuple[str, str]] = set()
+"""Stores that did not answer this process the last time, and what was asked of them."""
 
 
 def send_left(uri: str, work: Path) -> bool:
@@ -80,8 +81,8 @@ class _Knocker:
 class StoreCalls:
     """Asks the store of a pipeline, from the runner or from a step, in bounded time.
 
-    A store that did not answer once is knocked at before it is asked again: a pipeline of many
-    steps waits for it once.
+    A store that did not answer once is knocked at before it is asked again, and may answer then
+    but fail at what it did not do before: a pipeline of many steps waits for it once.
 
     Args:
         uri: The store.
@@ -99,7 +100,7 @@ class StoreCalls:
         self,
         call: Callable[[], T],
         what: str,
-        *,
+        *names: str,
         undo: Callable[[T], object] | None = None,
         is_long: bool = False,
     ) -> T | None:
@@ -107,7 +108,9 @@ class StoreCalls:
 
         Args:
             call: The call; one that takes too long goes on in a daemon thread.
-            what: What is missing without it, as a sentence.
+            what: What is missing without it, as a sentence; the same for all steps, with `%r` for
+                each name.
+            names: The names in it.
             undo: Takes the result of a call that was done too late.
             is_long: Whether it may take long, as what moves files: then its time counts from the
                 first request that fails.
@@ -130,10 +133,10 @@ class StoreCalls:
             answer = calling.result(_LOOK_SEC)
         # The edge to MLflow: a record that fails changes nothing about how the steps end.
         except Exception as error:  # noqa: BLE001 - see above
-            self._tell(what, error, is_long=is_long)
+            self._tell(what, names, error)
             return None
         else:
-            _away.difference_update({(self._uri, False), (self._uri, is_long)})
+            _away.discard((self._uri, what))
             return answer
         finally:
             is_late.set()
@@ -145,29 +148,31 @@ class StoreCalls:
             TimeoutError: When it takes too long, with what is wrong.
         """
         limit_sec = max(_KNOCK_SEC, read_setting("exit_timeout"))
-        if is_long and (self._uri, True) in _away:  # the store answers, but that of its files fails
-            limit_sec = _KNOCK_SEC
         # A store on this machine is only slow when it is busy, and does not go away.
         stopped_sec = limit_sec if is_local(self._uri) else _STOPPED_SEC
+        # One that was away is there, but may still fail at what is asked of it.
+        was_away = self._is_away()
+        failing_sec = _KNOCK_SEC if was_away else limit_sec
+        silent_sec = math.inf if is_long else stopped_sec if was_away else limit_sec
         began, knocker = time.monotonic(), _Knocker(self._uri)
-        wrong_since: float | None = None if is_long else began
+        failing_since: float | None = None
         stopped_since: float | None = None
         while not calling.done_within(_LOOK_SEC):
             now, fault = time.monotonic(), calling.find_fault()
             if is_long:
                 fault = fault or knocker.find_fault(now)
-                wrong_since = (wrong_since or now) if fault else None
+            failing_since = (failing_since or now) if fault else None
             if self._stop.exists():
                 stopped_since = stopped_since or now
-            is_over = wrong_since is not None and now - wrong_since >= limit_sec
+            is_failing = failing_since is not None and now - failing_since >= failing_sec
             is_stopped = stopped_since is not None and now - stopped_since >= stopped_sec
-            if is_over or is_stopped:
+            if is_failing or is_stopped or now - began >= silent_sec:
                 raise TimeoutError(fault or _SILENT)
 
     def _is_away(self) -> bool:
-        return bool(_away & {(self._uri, False), (self._uri, True)})
+        return any(uri == self._uri for uri, _ in tuple(_away))
 
-    def _tell(self, what: str, error: Exception, *, is_long: bool) -> None:
+    def _tell(self, what: str, names: Sequence[str], error: Exception) -> None:
         self.has_failed = True
         reason = reason_of(error)
         why = shorten(reason)
@@ -175,7 +180,7 @@ class StoreCalls:
         # database's driver one of many kinds.
         is_away = isinstance(error, (TimeoutError, ConnectionError)) or why != reason
         if not (is_away or is_refused(self._uri)):
-            _log.warning("%s: %s", what, first_line(error))
+            _log.warning(f"{what}: %s", *names, first_line(error))
         else:
             if not self._is_away():
                 _log.warning(
@@ -183,5 +188,5 @@ class StoreCalls:
                     redact_password(self._uri),
                     why,
                 )
-            _away.add((self._uri, is_long))
-        _log.debug("%s", what, exc_info=error)
+            _away.add((self._uri, what))
+        _log.debug(what, *names, exc_info=error)
