@@ -153,7 +153,7 @@ def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:
         return _fine(job)
 
     graph = _chain()
-    both = _step("both", values={"x": Ref("first", "out"), "y": Ref("alone", "out")})
+    both = _step("both", values={"data": Ref("first", "out"), "more": Ref("alone", "out")})
     graph.steps["both"] = both
     runner, tracking = _runner(graph, tmp_path / "w")
     result = runner.run(lambda: FakePool(behave))
