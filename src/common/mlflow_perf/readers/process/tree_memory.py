@@ -25,6 +25,9 @@ from mlflow_perf.readers.process.shares import Shares
 _BUDGET_SHARE, _BUDGET_MOST_SEC = 0.005, 0.05
 # What is mapped is looked up again after such a change; shares, when so much is in doubt.
 _CHANGED, _DOUBTED = 0.01, 0.05
+# Since Linux 6.2 `stat` tells a process's memory without what each CPU has not handed in yet, which
+# `statm` adds: all that is a small process's own. More than this came between the two readings.
+_LATE_BYTES = 1 << 20
 
 
 class ShareTable(Protocol):
@@ -54,7 +57,8 @@ class _Part:
     Attributes:
         started: When it started; differs if its PID is reused.
         rss_bytes: Its resident memory when the next was read.
-        mapped_bytes: Of that, files and shared memory.
+        late_bytes: What its resident memory lacked then.
+        mapped_bytes: Of both, files and shared memory.
         shared_bytes: Anonymous memory that it shares; below 0 where files are its own.
         fault_bytes: What it can have got from page faults when its shares were read.
         asked: The number of the last reading that asked about it.
@@ -63,6 +67,7 @@ class _Part:
 
     started: int
     rss_bytes: int = -1
+    late_bytes: int = 0
     mapped_bytes: int = 0
     shared_bytes: int = 0
     fault_bytes: int = 0
@@ -71,7 +76,7 @@ class _Part:
 
     def count_anonymous(self, process: Process) -> int:
         """Return the memory of the process that is of no file."""
-        return max(0, process.rss_bytes - self.mapped_bytes)
+        return max(0, process.rss_bytes + self.late_bytes - self.mapped_bytes)
 
     def count_own(self, process: Process) -> int:
         """Return the memory that only this process has."""
@@ -152,6 +157,8 @@ class TreeMemory:
                 if resident == 0 or (is_new and process.pid not in forks):
                     process.rss_bytes = min(process.rss_bytes, resident)
                 part.rss_bytes = process.rss_bytes
+                late = resident - process.rss_bytes
+                part.late_bytes = late if 0 < late <= _LATE_BYTES else 0
             # It may have executed another program, and has only that one's memory then.
             part.shared_bytes = min(part.shared_bytes, part.count_anonymous(process))
             self._parts[process.pid] = part
