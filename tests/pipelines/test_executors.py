@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 
 pytest.importorskip("parsl")
 
+from parsl.dataflow import dflow
+
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines import executors
 from mlflow_perf.pipelines.executors import Pool, load_config, read_outcome
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 
@@ -165,3 +169,31 @@ def test_parsl_repeats_no_step(caplog: pytest.LogCaptureFixture, tmp_path: Path)
     pool.close()
     assert config.retries == 0
     assert "retries=2 is not used: give --retries 2" in caplog.text
+
+
+def test_a_user_without_a_name_can_run_a_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container that is given a number alone, Python knows none, and Parsl asks for it."""
+
+    def know_none() -> str:
+        raise KeyError("getpwuid(): uid not found: 65533")
+
+    monkeypatch.setattr("parsl.dataflow.dflow.getuser", know_none)
+    monkeypatch.setattr(executors, "getuser", know_none)
+    with closing(Pool(load_config("threads"), tmp_path)) as pool:
+        assert pool.fault() == ""
+    assert vars(dflow)["getuser"] is know_none
+
+
+def test_a_parsl_that_does_not_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line, as a fault of the place and not of ours."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no port is free")
+
+    monkeypatch.setattr("parsl.DataFlowKernel", fail)
+    with pytest.raises(PipelineError, match="could not be started: OSError: no port is free"):
+        Pool(load_config("threads"), tmp_path)

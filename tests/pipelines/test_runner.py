@@ -415,6 +415,7 @@ def test_an_executor_that_cannot_be_made_ends_the_run_with_its_time(tmp_path: Pa
     with pytest.raises(PipelineError, match="no nodes"):
         runner.run(fail)
     assert tracking.runs["run 0"]["status"] == "FAILED"
+    assert tracking.runs["run 0"]["end_tags"] == {"mlflow_perf.error": "PipelineError: no nodes"}
     assert tracking.runs["run 0"]["metrics"]["duration_sec"] > 0
 
 

@@ -15,6 +15,8 @@ from tests.publish.test_recovery import HEAD, ROW, delivery_with, journal_of, se
 import mlflow_perf.publish.recovery
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.node.exit_cause import End
+from mlflow_perf.node.step_notes import write_end
 from mlflow_perf.publish.group_journal import NOTES, open_group_journal
 from mlflow_perf.publish.recovery import recover, recover_each
 from mlflow_perf.publish.recovery_checks import (
@@ -70,6 +72,16 @@ def test_a_step_that_its_runner_killed_has_the_runners_reason(tmp_path: Path) ->
     os.mkfifo(fifo := tmp_path / "stopped-2")
     for odd in (str(other), str(fifo), str(tmp_path / "stopped-3"), "", 3, None):
         assert find_cause(HEAD | {"stop_note": odd}) == UNKNOWN_CAUSE
+
+
+def test_a_step_that_could_not_write_its_end_has_what_its_runner_noted(tmp_path: Path) -> None:
+    """The disk was full; what the runner stopped itself has that reason."""
+    head = HEAD | {"stop_note": str(tmp_path / "stopped-1")}
+    assert find_end(head) == ("KILLED", UNKNOWN_CAUSE)
+    write_end(tmp_path, "FAILED", End("FAILED", "exit code 3"))
+    assert find_end(head) == ("FAILED", "exit code 3")
+    (tmp_path / "stopped-1").write_text("FAILED took longer than its limit of 2 s", "utf-8")
+    assert find_end(head).cause.startswith("took longer")
 
 
 def test_a_server_that_fails_is_described_once(

@@ -11,10 +11,11 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from getpass import getuser
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,9 @@ class Pool:
         folder: Folder for Parsl's own files.
         monitor: Whether Parsl records its tasks in `folder/monitoring.db`, to be read as spans.
         sizes: What each step asks for; the allocations are made large enough.
+
+    Raises:
+        PipelineError: When Parsl cannot be started.
     """
 
     def __init__(
@@ -143,7 +147,12 @@ class Pool:
                 if hasattr(signal, name):
                     number = getattr(signal, name)
                     stack.enter_context(replace_handler(number, signal.SIG_IGN))
-            self._kernel = DataFlowKernel(config)
+            stack.enter_context(_user_named())
+            try:
+                self._kernel = DataFlowKernel(config)
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                raise PipelineError(f"Parsl could not be started: {why}") from error
         self._app = python_app(run_step, data_flow_kernel=self._kernel)
         # The other executors of a kernel run Parsl's own tasks.
         found = self._kernel.executors.items()
@@ -177,6 +186,25 @@ class Pool:
         cleaning.join(seconds)
         if cleaning.is_alive():
             _log.warning("Parsl did not clean up within %.0f s and was left.", seconds)
+
+
+@contextmanager
+def _user_named() -> Iterator[None]:
+    """Let Parsl log the number of a user without a name, as containers have, and not fail."""
+    from parsl.dataflow import dflow
+
+    def name_user() -> str:
+        try:
+            return getuser()
+        except (KeyError, OSError):
+            return str(os.getuid())
+
+    facts: Any = dflow
+    before, facts.getuser = facts.getuser, name_user
+    try:
+        yield
+    finally:
+        facts.getuser = before
 
 
 def _make_monitoring(folder: Path) -> Any:

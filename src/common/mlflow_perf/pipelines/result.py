@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mlflow_perf.core.uris import first_line
 from mlflow_perf.errors import StepFailedError
 from mlflow_perf.model.document import BROKEN
 from mlflow_perf.pipelines.step_outcome import Outcome
@@ -23,6 +25,7 @@ class Result:
         outputs: Paths of the pipeline's outputs.
         duration_sec: How long it took.
         is_ended: Whether MLflow has its end.
+        end_tags: Tags of the parent run's end: why its steps could not be run.
         runs: The runs of its steps as MLflow has them; none where it does not answer.
     """
 
@@ -33,7 +36,18 @@ class Result:
     outputs: dict[str, Path] = field(default_factory=dict)
     duration_sec: float = 0.0
     is_ended: bool = False
+    end_tags: dict[str, str] = field(default_factory=dict)
     runs: tuple[PerfRun, ...] = ()
+
+    def fail(self, error: BaseException) -> None:
+        """Note that its steps could not be run."""
+        self.status = "FAILED"
+        self.end_tags["mlflow_perf.error"] = first_line(error)
+
+    def blame(self, needs: Sequence[str]) -> str:
+        """Return which of the steps that another one needs did not finish, as a sentence."""
+        unfinished = [name for name in needs if self.steps[name].status != "FINISHED"]
+        return f"{' and '.join(unfinished or needs)} did not finish"
 
     def raise_for_status(self) -> None:
         """Raise an error that names each failed step, if the pipeline did not finish.

@@ -138,8 +138,9 @@ class Runner:
             with contextlib.closing(make_pool()) as pool:
                 self._run_steps(pool, result)
         except BaseException as error:
-            interrupted = isinstance(error, (KeyboardInterrupt, SystemExit))
-            result.status = "KILLED" if interrupted else "FAILED"
+            result.status = "KILLED"
+            if not isinstance(error, (KeyboardInterrupt, SystemExit)):
+                result.fail(error)
             raise
         finally:
             result.duration_sec = time.monotonic() - began
@@ -168,7 +169,7 @@ class Runner:
 
         def end() -> bool:
             self.tracking.metrics(run_id, {"duration_sec": result.duration_sec})
-            self.tracking.end(run_id, result.status)
+            self.tracking.end(run_id, result.status, tags=result.end_tags)
             return True
 
         ended = [step for step in result.steps.values() if step.is_logged]
@@ -285,8 +286,7 @@ class Runner:
             outcome = Outcome(name, "SKIPPED")
         if not started.exists() and outcome.run_id is None:
             is_skipped = outcome.status == "SKIPPED"
-            unfinished = [n for n in step.needs if result.steps[n].status != "FINISHED"]
-            why = fault or f"{' and '.join(unfinished or step.needs)} did not finish"
+            why = fault or result.blame(step.needs)
             why = f"not run because {'the pipeline was stopped' if stopped else why}"
             message = why if is_skipped else outcome.message
             tags = {**self._make_tags(step), "mlflow_perf.error": message}

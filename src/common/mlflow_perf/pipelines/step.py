@@ -22,7 +22,7 @@ from mlflow_perf.core.settings import read_setting
 from mlflow_perf.core.uris import absolute_store, redact_address, redact_password
 from mlflow_perf.errors import PipelineError, SettingError
 from mlflow_perf.node.place import hide_launcher
-from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED
+from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED, write_end
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
@@ -203,8 +203,7 @@ def run_step(
         except OSError as error:  # such as a full disk
             where = error.filename or job.folder
             outcome = replace(outcome, message=f"{where}: {error.strerror}")
-        with suppress(OSError):  # only `recover` reads it, and a step survives a full disk
-            (job.folder / ENDED).write_text(outcome.status, encoding="utf-8")
+        write_end(job.folder, outcome.status, outcome.end)
         outcome = replace(outcome, duration_sec=time.monotonic() - began)
         outcome = _settle_report(job, outcome, tracking, store)
         tags = _end_run(tracking, outcome, store, job.folder)

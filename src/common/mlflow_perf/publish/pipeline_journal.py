@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.exit_cause import End
-from mlflow_perf.node.step_notes import ENDED, STOP, read_stop_note
+from mlflow_perf.node.step_notes import ENDED, STOP, read_status, read_stop_note
 from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import read_head
@@ -119,10 +119,9 @@ def end_steps(client: MlflowClient, work: Path) -> None:
             continue
         # The last sign of life: what it has written, or what was measured.
         written = [path.stat().st_mtime for path in step.glob("logs/**/*")]
-        said = ""
         with contextlib.suppress(OSError):
             written.append((step / ENDED).stat().st_mtime)
-            said = (step / ENDED).read_text(encoding="utf-8")
+        said = read_status(step)
         attempt = 1 + len(list(step.glob("logs/attempt-*")))
         if said in ("FINISHED", "FAILED"):
             status, why = said, ""

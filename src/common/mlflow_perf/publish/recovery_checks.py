@@ -19,7 +19,7 @@ from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.node.exit_cause import End, boot_id, count_new_oom_kills
 from mlflow_perf.node.slurm_job import find_slurm_cause
-from mlflow_perf.node.step_notes import read_stop_note
+from mlflow_perf.node.step_notes import read_end, read_stop_note
 from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
 from mlflow_perf.publish.journal_file import open_journal
@@ -138,7 +138,7 @@ def find_end(head: Mapping[str, Any], damaged: int = 0) -> End:
     note, cause = read_stop_note(str(head.get("stop_note", ""))), find_cause(head)
     if damaged and cause == UNKNOWN_CAUSE:
         cause = _DAMAGED.format(damaged)
-    return note or End("KILLED", cause)
+    return note or read_end(str(head.get("stop_note", ""))) or End("KILLED", cause)
 
 
 def find_destination(lines: list[dict[str, Any]]) -> tuple[str | None, int | None]:
