@@ -15,6 +15,7 @@ from mlflow_perf.node.exit_cause import End
 from mlflow_perf.pipelines import processes
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks, write_stop
+from mlflow_perf.pipelines.runner_process import RunnerProcess
 
 
 def _run(folder: Path, *commands: str, timeout: float | None = None) -> Ended:
@@ -60,6 +61,24 @@ def test_limits_stop_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     stopped = _run(tmp_path, f"touch {tmp_path}/stop; exec sleep 60")
     assert (stopped.timed_out, stopped.stop) == (False, End("KILLED", "stopped"))
     assert stopped.describe(Limits(None, tmp_path)) == "stopped"
+
+
+def test_steps_whose_runner_is_gone_are_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them, on any machine: the worker that sees it first tells the others."""
+    monkeypatch.setattr(RunnerProcess, "is_gone", lambda _: True)
+    runner = RunnerProcess(os.getppid(), 0.0, "here")
+    ended = run_ranks(
+        [Rank(("sleep", "60"), {}, "log.txt")],
+        folder=tmp_path,
+        logs=tmp_path,
+        environ={"PATH": os.environ["PATH"]},
+        limits=Limits(None, tmp_path / "stop", runner=runner),
+    )
+    killed = End("KILLED", "the runner of its pipeline was killed")
+    assert ended.stop == killed
+    assert Limits(None, tmp_path / "stop").find_stop() == killed
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ UNSTARTED, STARTED_COMMAND = "RUNNING", "STARTED"
 ENDED_BY_SIGNAL = "ENDED"
 """What that file says where a signal ended the command; else it has the status."""
 
+RUNNER_KILLED = "the runner of its pipeline was killed"
+"""Why a step was ended that nobody waits for any more."""
+
 STOP_NOTE_VARIABLE = "MLFLOW_PERF_STOP_NOTE"
 """Environment variable of a step: the file in which its runner says why it ends it."""
 

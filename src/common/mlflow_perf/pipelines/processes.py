@@ -19,8 +19,14 @@ import psutil
 
 from mlflow_perf.core.clock import pause
 from mlflow_perf.node.exit_cause import End
-from mlflow_perf.node.step_notes import STARTED_COMMAND, UNSTARTED, write_stop_note
+from mlflow_perf.node.step_notes import (
+    RUNNER_KILLED,
+    STARTED_COMMAND,
+    UNSTARTED,
+    write_stop_note,
+)
 from mlflow_perf.pipelines.launch import Rank
+from mlflow_perf.pipelines.runner_process import RunnerProcess, RunnerWatch
 
 _POLL_SEC = 0.02
 _GRACE_SEC = 10.0
@@ -41,6 +47,7 @@ class Limits:
         followed: File in which the command's wrapper tells when it began and ended: what
             mlflow-perf takes before and after does not count. None where there is none.
         ours_sec: The most that it takes before, and after.
+        runner: The pipeline's runner: stop all its steps when it is gone; None to let them be.
     """
 
     timeout_sec: float | None
@@ -49,6 +56,7 @@ class Limits:
     own_stop: Path | None = None
     followed: Path | None = None
     ours_sec: float = 0.0
+    runner: RunnerProcess | None = None
 
     def find_stop(self) -> End | None:
         """Return how the step ends, and why, if it is to be stopped; None if not."""
@@ -260,7 +268,7 @@ def run_ranks(
     """
     group = _Group()
     timed_out, stop, has_finished = False, None, False
-    clock = _Clock(limits)
+    clock, watch = _Clock(limits), RunnerWatch(limits.runner)
     try:
         for rank in ranks:
             log = logs / rank.log
@@ -277,6 +285,8 @@ def run_ranks(
                 )
             group.add(_Child(log, process))
         while group.running() and not group.failed():
+            if watch.is_gone():  # whose guard would have ended the steps that it started itself
+                write_stop(limits.stop, End("KILLED", RUNNER_KILLED))
             stop = limits.find_stop()
             timed_out = clock.is_over()
             if stop or timed_out:

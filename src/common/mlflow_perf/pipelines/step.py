@@ -26,6 +26,7 @@ from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED, wr
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
+from mlflow_perf.pipelines.runner_process import RunnerProcess
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
 from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
@@ -66,6 +67,7 @@ class StepJob:
         python: Interpreter of the step; None for the runner's own.
         fault: Why the step cannot be run, found before it; empty if it can.
         size: What the step asks for; None if it is neither limited nor held back.
+        runner: The process that makes this.
     """
 
     step: Step
@@ -80,6 +82,7 @@ class StepJob:
     python: Path | None = None
     fault: str = ""
     size: StepSize | None = None
+    runner: RunnerProcess = field(default_factory=RunnerProcess.current)
 
     def make_environment(self, run_id: str | None, attempt: int) -> dict[str, str]:
         """Return the step's variables: those of this process without its rank, then its own."""
@@ -124,6 +127,7 @@ class StepJob:
             own_stop=self.folder / self.stop.name,
             followed=self.folder / ENDED if is_followed else None,
             ours_sec=_OURS_SEC + self._read_waits_sec(),
+            runner=self.runner,
         )
 
     def _read_waits_sec(self) -> float:

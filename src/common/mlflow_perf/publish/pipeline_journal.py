@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.exit_cause import End
-from mlflow_perf.node.step_notes import ENDED, STOP, read_status, read_stop_note
+from mlflow_perf.node.step_notes import ENDED, RUNNER_KILLED, STOP, read_status, read_stop_note
 from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import read_head
@@ -129,7 +129,7 @@ def end_steps(client: MlflowClient, work: Path) -> None:
             status, why = said, "stopped"
         else:  # the runner may have stopped it first, for a reason of its own
             noted = read_stop_note(str(step / f"stopped-{attempt}"))
-            status, why = noted or End("KILLED", "the runner of its pipeline was killed")
+            status, why = noted or End("KILLED", RUNNER_KILLED)
         if why:
             client.set_tag(run_id, "mlflow_perf.error", why)
         upload_files(client, run_id, step)
