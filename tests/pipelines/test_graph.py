@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mlflow_perf.pipelines.graph import Parts, Port, Ref, Step, Value
+import pytest
+
+from mlflow_perf.errors import SettingError
+from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
 
 
 def _make_step(name: str, **values: Value) -> Step:
@@ -25,3 +28,17 @@ def test_files_and_folders_are_paths() -> None:
     """A model is a path too; a literal is not."""
     assert Port("p", "mlflow_model").is_path
     assert not Port("p", "string").is_path
+
+
+def test_a_wrong_setting_is_told_before_a_step_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What measures a step would refuse it, and the step would fail without having run."""
+    step = Step("a", "c", "x", None, environment={"MLFLOW_PERF_INTERVAL": "soon"})
+    graph = Graph("g", "g", "e", {"b": _make_step("b"), "a": step})
+    with pytest.raises(SettingError, match="Step 'a': MLFLOW_PERF_INTERVAL is 'soon'"):
+        graph.check_settings()
+    monkeypatch.setenv("MLFLOW_PERF_QUIET", "maybe")
+    with pytest.raises(SettingError, match=r"^MLFLOW_PERF_QUIET is 'maybe'"):
+        graph.check_settings()
+    monkeypatch.delenv("MLFLOW_PERF_QUIET")
+    step.environment["MLFLOW_PERF_INTERVAL"] = "0.5"
+    graph.check_settings()

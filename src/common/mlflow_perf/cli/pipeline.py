@@ -140,6 +140,8 @@ def run(
                 ask_azure(job, choose_sizes(size, graphs[i], budget_mb=budget_mb), say=_say)
             azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
+    for graph in graphs:
+        graph.check_settings()
     given, failed = parse_pythons(pythons, graphs), None
     run_one = partial(_run_graph, to=to, on=on, retries=retries, monitor=monitor, as_json=as_json)
     for graph in graphs:

@@ -6,8 +6,12 @@ output of a step.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from mlflow_perf.core.settings import Settings
+from mlflow_perf.errors import SettingError
 
 PATH_TYPES = frozenset(
     {"uri_file", "uri_folder", "mltable", "mlflow_model", "custom_model", "triton_model"}
@@ -175,3 +179,16 @@ class Graph:
     outputs: dict[str, Ref] = field(default_factory=dict)
     source: Path | None = None
     tags: dict[str, str] = field(default_factory=dict)
+
+    def check_settings(self) -> None:
+        """Check the settings of mlflow-perf that the environment, and each step's own, has.
+
+        Raises:
+            SettingError: One has a value that no step could be measured with.
+        """
+        Settings.load()
+        for step in self.steps.values():
+            try:
+                Settings.load({**os.environ, **step.environment})
+            except SettingError as error:
+                raise SettingError(f"Step {step.name!r}: {error}") from None
