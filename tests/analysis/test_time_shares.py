@@ -125,3 +125,22 @@ def test_reports_become_at_most_a_hundred_spans() -> None:
     assert len(spans) <= 101
     assert sum(span.seconds for span in spans) == pytest.approx(2500.0)
     assert {round(span.used, 6) for span in spans} == {1.0}
+
+
+def test_how_long_ended_processes_waited_is_not_that_of_the_others() -> None:
+    """Of workers that end within an interval, only the CPU time is counted."""
+    node = NodeDocument(
+        summary={
+            "job_cpu_avg_cores": 1.0,
+            "cpu_limit_cores": 2.0,
+            "duration_sec": 2.0,
+            "job_run_delay_pct": 40.0,
+        },
+        reports={
+            "elapsed_sec": [0.0, 1.0, 2.0],
+            "job_cpu_sec": [0.0, 1.0, 2.0],
+            "job_ran_sec": [0.0, 0.9, 0.9],
+            "job_run_delay_sec": [0.0, 0.1, 0.102],
+        },
+    )
+    assert [span.run_delay for span in read_spans(node)] == pytest.approx([0.1, 0.4])

@@ -22,6 +22,7 @@ from mlflow_perf.analysis.usage import (
 from mlflow_perf.model.document import NodeDocument
 
 _MOST_SPANS = 100
+_DELAY_KNOWN = 0.5  # of an interval's CPU time, the least whose threads' waits are known
 _LEAST_CORES = 0.001  # less is no share of a CPU: a foreign document's mistake
 _RATES = {
     "job_cpu_sec": "used",
@@ -229,6 +230,8 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
         if usage.knows_own_io:
             io_names = ("job_io_read_mb", "job_io_write_mb")
         waits, runs = rate("job_run_delay_sec"), rate("job_ran_sec")
+        # The CPU time of processes that ended meanwhile is known, and not how long they waited.
+        knows_delay = waits + runs > 0 and runs >= _DELAY_KNOWN * figures["used"]
         apart = rate("job_ran_apart_sec") if "job_ran_apart_sec" in row and runs else None
         figures["io_stall"] = max(figures["io_stall"], rate("cpu_iowait_sec"))
         cores = whole.cores if (n := row.get("cpu_limit_cores") or 0.0) < _LEAST_CORES else n
@@ -243,7 +246,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
             cores=min(cores, affinity if is_pinned else cores, quota if at_quota else cores),
             node_used=max(figures["used"], rate("cpu_busy_sec")) + usage.hidden_cores,
             own=True,
-            run_delay=waits / (waits + runs) if waits + runs > 0 else whole.run_delay,
+            run_delay=waits / (waits + runs) if knows_delay else whole.run_delay,
             calls_per_sec=rate("job_read_calls", "job_write_calls"),
             takes_turns=_find_turns(
                 figures["used"],
