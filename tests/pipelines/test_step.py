@@ -120,7 +120,8 @@ def test_a_step_that_works(job: StepJob) -> None:
     assert RUNS[0][1]["parent"] == "parent"
     assert RUNS[1][1] == ("the-run", 1)
     assert RUNS[2][1] == ["std_log.txt"]
-    assert RUNS[3][1] == ("FINISHED", {"mlflow_perf.attempts": "1"})
+    ended = {"mlflow_perf.attempts": "1", "mlflow_perf.status": "FINISHED"}
+    assert RUNS[3][1] == ("FINISHED", ended)
     assert job.outputs[0].is_dir()
 
 

@@ -38,6 +38,17 @@ def test_a_named_pipe_among_its_files_is_left_out(
     assert f"'{secret}' is not readable, and not kept in MLflow." in caplog.text
 
 
+def test_a_link_in_the_place_of_a_folder_is_not_followed(store: str, tmp_path: Path) -> None:
+    """Else whatever lies behind it would be published."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret").write_text("a secret")
+    (tmp_path / "logs").symlink_to("elsewhere")
+    client = MlflowClient(store)
+    run_id = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
+    upload_files(client, run_id, tmp_path)
+    assert client.list_artifacts(run_id) == []
+
+
 def test_a_file_that_vanishes_takes_no_other_with_it(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

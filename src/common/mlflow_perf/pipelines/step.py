@@ -37,6 +37,7 @@ from mlflow_perf.publish.recovery_checks import UNWRITTEN
 from mlflow_perf.publish.step_files import KEPT_FILES
 from mlflow_perf.publish.step_record import STARTED, StepRecord
 from mlflow_perf.publish.workflow_writer import Place, Tracking
+from mlflow_perf.tracking.perf_run import STATUS_TAG
 from mlflow_perf.tracking.run_handle import (
     LEFT_STEP_VARIABLE,
     PARENT_STORE_VARIABLE,
@@ -335,6 +336,8 @@ def _end_run(
 ) -> dict[str, str]:
     """End the step's MLflow run with its logs, attempts and error; return the tags of its end."""
     tags = {"mlflow_perf.attempts": str(outcome.attempts), **outcome.tags}
+    # A block in it may have ended otherwise, with an exception that the step survived.
+    tags[STATUS_TAG] = outcome.status
     if outcome.message:
         # It ends with the last line of the step's own log.
         tags["mlflow_perf.error"] = redact_address(outcome.message)[:5000]
@@ -342,8 +345,8 @@ def _end_run(
         return tags
 
     def end() -> None:
-        if outcome.status == "FINISHED" and outcome.attempts > 1:
-            tracking.untag(run_id, "mlflow_perf.cause")  # why an earlier attempt ended
+        if outcome.status == "FINISHED" and (outcome.attempts > 1 or outcome.reported):
+            tracking.untag(run_id, "mlflow_perf.cause")  # why a block or an earlier attempt ended
         tracking.end(run_id, outcome.status, tags=tags, ended=outcome.ended)
 
     upload = partial(tracking.upload, run_id, folder)

@@ -25,7 +25,8 @@ _log = get_logger(__name__)
 def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     """Give the run of a step its logs, and the files that Azure ML keeps of it.
 
-    Named pipes, sockets, links to nothing and files that vanish are left out, and with a warning
+    Named pipes, sockets, links to nothing or to another folder, and files that vanish are left out,
+    and with a warning
     what cannot be read, and what the store does not take though it takes other files.
 
     Args:
@@ -38,6 +39,8 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     """
     taken, refused = 0, dict[Path, Exception]()
     for folder, path in _FILES:
+        if (step / folder).is_symlink():  # a step has put it in the place of its own folder
+            continue
         files, is_all = _list_readable(step / folder)
         if files and is_all:
             try:
