@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -102,3 +103,10 @@ def test_where_nothing_is_near_all_names_are_told() -> None:
     """A message never leaves its reader without the names there are."""
     assert suggest_name("zzz", ["rows", "kind"]) == " (there is: kind, rows)"
     assert suggest_name("zzz", []) == " (there is none)"
+
+
+@pytest.mark.parametrize("used", ["parent.inputs.x", "x", "search_space.x", "inputs"])
+def test_a_command_names_inputs_and_outputs_alone(used: str) -> None:
+    """Else the shell would fail at it, after the steps before it have run."""
+    with pytest.raises(PipelineError, match=re.escape(f"uses ${{{{{used}}}}}, but only inputs")):
+        fill_command(f"echo ${{{{{used}}}}} ${{{{inputs.x}}}}", inputs={"x": "1"}, outputs={})

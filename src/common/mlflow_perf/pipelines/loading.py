@@ -9,9 +9,7 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
-import json
 import logging
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +23,7 @@ from mlflow_perf.pipelines.scripts import run_script
 from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.stand_in import Record
 from mlflow_perf.pipelines.values import parse_literal, suggest_name
+from mlflow_perf.pipelines.yaml_faults import check_yaml, explain
 from mlflow_perf.pipelines.yaml_file import read_yaml
 
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -115,51 +114,12 @@ def _load_yaml(path: Path) -> Any:
     """
     from azure.ai.ml import load_job as load
 
-    data = read_yaml(path)
+    check_yaml(path, read_yaml(path))
     try:
         return load(str(path.resolve()))
     # azure-ai-ml raises several kinds of exceptions for a file that is not as it should be.
     except Exception as error:
-        raise PipelineError(_explain_yaml(path, data, error)) from error
-
-
-def _explain_yaml(path: Path, data: Any, error: Exception) -> str:
-    """Return what is wrong with a YAML file with this data, and in which line."""
-    text = str(error)
-    rows = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    # Of a folder of code that is not there, azure-ai-ml says that data is missing.
-    jobs = data.get("jobs") if isinstance(data, dict) else None
-    for name, job in jobs.items() if isinstance(jobs, dict) else ():
-        code = job.get("code") if isinstance(job, dict) else None
-        if isinstance(code, str) and ":" not in code and not (path.parent / code).exists():
-            line = next((i for i, row in enumerate(rows, 1) if code in row), 0)
-            return f"{path}, line {line}: jobs.{name}.code: there is no {code}."
-    lines = re.findall(r"line (\d+)", text)
-    where = f"{path}, line {lines[-1]}" if lines else str(path)
-    # Of each fault its message and path, in JSON; the message may hold a schema's answer in JSON.
-    found = re.search(r'"message": ("(?:[^"\\]|\\.)*"),\s*"path": "(.*?)"', text)
-    if found is not None:
-        message, key = str(json.loads(found[1])), found[2]
-        if answer := re.search(r'\{\s*"(\w+)":.*\}', message, re.DOTALL):
-            key, told = answer[1], re.findall(r'"((?:[^"\\]|\\.){20,})"', answer[0])
-            message = "; or: ".join(told)
-            line = next((i for i, row in enumerate(rows, 1) if row.strip().startswith(key)), 0)
-            where = f"{path}, line {line}" if line else str(path)
-        # A name that is no file is also told to be no registered component, at length and first.
-        if missing := re.search(r"No such file or directory: [^']+", message):
-            message = missing[0]
-        return f"{where}: {key}: {' '.join(message.replace(chr(92) + 'n', ' ').split())[:400]}"
-    problem = getattr(error.__cause__ or error.__context__, "problem", None)
-    if problem:
-        return f"{where} is no YAML: {problem}."
-    if binding := re.search(r"\$\{\{.*?\}\}", text):
-        line = next((i for i, row in enumerate(rows, 1) if binding[0] in row), 0)
-        where = f"{path}, line {line}" if line else str(path)
-        return f"{where}: {binding[0]} names nothing that this pipeline has."
-    shown = " ".join(text.split())
-    if "type" in shown and "pipeline" in shown and "Couldn't" in shown:
-        shown += " A pipeline's file begins with `type: pipeline`."
-    return f"{where} cannot be read as a job: {shown[:600]}"
+        raise PipelineError(explain(path, error)) from error
 
 
 def _load_script(

@@ -25,6 +25,7 @@ from mlflow_perf.pipelines.bindings import (
 from mlflow_perf.pipelines.definitions import find_definition
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
 from mlflow_perf.pipelines.read_environment import read_environment
+from mlflow_perf.pipelines.refused_kinds import explain_refusal
 from mlflow_perf.pipelines.sources import Sources, find_cache_folder
 from mlflow_perf.pipelines.values import check_literal
 
@@ -32,19 +33,6 @@ _REMOTE_CODE = re.compile(r"^(azureml:|git\+|https?:|/subscriptions/)")
 _REGISTRY = re.compile(r"^azureml://registries/([^/]+)/components/([^/]+)")
 _ANONYMOUS = "azureml_anonymous"
 _DISTRIBUTIONS = ("mpi", "pytorch", "tensorflow")
-# Why a kind of node cannot run here, which completes "which …", and what to do instead.
-_REFUSED = {
-    "parallel_for": ("is control flow", "write its body once per item"),
-    "sweep": ("tries many settings", "use its trial as a command with one setting"),
-    "parallel": ("deals mini-batches to workers of its own", "call its script from a command"),
-    "spark": ("needs a Spark cluster", "start Spark from a command"),
-    "automl": ("is run by the service", "train with a command"),
-    "import": ("reads a cloud's database", "download the data and give its path"),
-    "data_transfer": ("copies between a cloud's stores", "give the local path"),
-    "if_else": ("is control flow", "name the branch that is to run"),
-    "do_while": ("is control flow", "write its body once per turn"),
-    "fl_scatter_gather": ("is federated", "write the steps of each silo"),
-}
 
 
 def read_graph(job: Any, *, source: Path | None = None, sources: Sources | None = None) -> Graph:
@@ -119,11 +107,7 @@ def _refuse_kinds(jobs: Mapping[str, Any], scope: Scope) -> None:
                 "model from a command, or use --on azureml."
             )
         if kind not in ("pipeline", "command"):
-            found = (facts for k, facts in _REFUSED.items() if kind.startswith(k))
-            why, way_out = next(found, ("is no command", "use a command"))
-            raise PipelineError(
-                f"{where} is of type {kind}, which {why}: {way_out}, or use --on azureml."
-            )
+            raise PipelineError(f"{where} {explain_refusal(kind)}, or use --on azureml.")
         if isinstance(component, str) and (
             defined := find_definition("component", component, scope.base)
         ):

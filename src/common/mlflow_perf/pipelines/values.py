@@ -13,6 +13,7 @@ from mlflow_perf.pipelines.graph import Literal, Port
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _OPTIONAL = re.compile(r"\$\[\[(.*?)\]\]", re.DOTALL)
 _PLACE = re.compile(r"\$\{\{\s*(inputs|outputs)\.([\w.\-]+)\s*\}\}")
+_BINDING = re.compile(r"\$\{\{.*?\}\}")
 _NOUNS = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
 _SHELL = re.compile(r"[^\w@%+=:,./\-]")
 
@@ -106,8 +107,8 @@ def fill_command(
         outputs: Paths by name.
 
     Raises:
-        PipelineError: The command names an input or output that the component does not have, or
-            uses an optional input that is not given outside of `$[[…]]`.
+        PipelineError: The command names something else, or an input or output that the component
+            does not have, or uses an optional input that is not given outside of `$[[…]]`.
     """
 
     def fill_section(match: re.Match[str]) -> str:
@@ -129,6 +130,11 @@ def fill_command(
             )
         return value
 
+    for found in _BINDING.finditer(command):
+        if not _PLACE.fullmatch(found[0]):
+            raise PipelineError(
+                f"The command uses {found[0]}, but only inputs.NAME and outputs.NAME have a value."
+            )
     return _PLACE.sub(fill_place, _OPTIONAL.sub(fill_section, command)).strip()
 
 

@@ -1,0 +1,153 @@
+"""What is wrong with the YAML of a job, where, and in words that help.
+
+azure-ai-ml tries each kind of step in turn, and lists what keeps the file from being any of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.refused_kinds import CONTROL_FLOW, explain_refusal
+
+_MISSING, _UNKNOWN = "Missing data for required field.", "Unknown field."
+# Of a kind that the step is not, most fields are missing; a wrong value is one of the right kind.
+_WEIGHTS = {_MISSING: 3.0, _UNKNOWN: 1.0}
+_WRONG_VALUE = 0.5
+_PROGRAM_LINE = re.compile(r'File \\*"[^"]*", line \d+')  # of azure-ai-ml's own files
+Leaf = tuple[tuple[str, ...], str]
+
+
+class YamlFile:
+    """The text of a YAML file, to say in which line something is.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows = path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+    def say(self, *keys: str) -> str:
+        """Return the file, and the line of a key within others; of the last one that is found."""
+        line = at = 0
+        for key in keys:
+            pattern = re.compile(rf"(?:^|[\s{{,'\"]){re.escape(key)}['\"]?\s*:")
+            found = (i for i, row in enumerate(self._rows[at:], at + 1) if pattern.search(row))
+            if (line_of_key := next(found, 0)) == 0:
+                break
+            line, at = line_of_key, line_of_key - 1
+        return f"{self._path}, line {line}" if line else str(self._path)
+
+    def say_text(self, text: str) -> str:
+        """Return the file, and the first line with a text."""
+        line = next((i for i, row in enumerate(self._rows, 1) if text in row), 0)
+        return f"{self._path}, line {line}" if line else str(self._path)
+
+
+def check_yaml(path: Path, data: Any) -> None:
+    """Refuse what azure-ai-ml would fail at without a reason.
+
+    Args:
+        path: The file.
+        data: What it holds.
+
+    Raises:
+        PipelineError: It is no job, or a name or a value in it is of a wrong kind.
+    """
+    file = YamlFile(path)
+    if not isinstance(data, dict):
+        return
+    if "create_job" in data:
+        raise PipelineError(f"{file.say('create_job')}: a schedule: give the job that it starts.")
+    jobs = data.get("jobs")
+    for name, job in jobs.items() if isinstance(jobs, dict) else ():
+        if not isinstance(name, str):
+            raise PipelineError(
+                f"{file.say('jobs')}: the name of a step is {name!r} for YAML: put it in quotes."
+            )
+        where = f"{file.say('jobs', name)}: jobs.{name}"
+        if not isinstance(job, dict):
+            raise PipelineError(f"{where} must have the fields of a step, not {job!r}.")
+        kind, code = job.get("type"), job.get("code")
+        if kind in CONTROL_FLOW:
+            raise PipelineError(f"{where} {explain_refusal(kind)}.")
+        # azure-ai-ml says that data is missing.
+        if isinstance(code, str) and ":" not in code and not (path.parent / code).exists():
+            raise PipelineError(f"{file.say_text(code)}: jobs.{name}.code: there is no {code}.")
+    for keys, value in _walk(data):
+        if isinstance(value, datetime.date):
+            where = f"{file.say(*keys)}: {'.'.join(keys)}"
+            raise PipelineError(f"{where}: {value} is a date for YAML: put it in quotes.")
+
+
+def explain(path: Path, error: Exception) -> str:
+    """Return what azure-ai-ml finds wrong with a YAML file, and in which line.
+
+    Args:
+        path: The file.
+        error: What it raised.
+    """
+    file, text = YamlFile(path), _PROGRAM_LINE.sub("", str(error))
+    lines = re.findall(r"line (\d+)", text)
+    where = f"{path}, line {lines[-1]}" if lines else str(path)
+    # Of each fault its message and path, in JSON; the message may hold a schema's answer in JSON.
+    found = re.search(r'"message": ("(?:[^"\\]|\\.)*"),\s*"path": "(.*?)"', text)
+    if found is not None:
+        message, keys = str(json.loads(found[1])), found[2].split(".")
+        if leaves := _find_nearest(message):
+            # Alternatives of one field are told together.
+            keys = [key for key in keys if key != "*"] + list(leaves[0][0])
+            message = "; or: ".join(dict.fromkeys(why for at, why in leaves if at == leaves[0][0]))
+            where = file.say(*keys)
+        # A name that is no file is also told to be no registered component, at length and first.
+        if missing := re.search(r"No such file or directory: [^']+", message):
+            message = missing[0]
+        told = " ".join(message.replace(chr(92) + "n", " ").split())[:400]
+        return f"{where}: {'.'.join(keys)}: {told}"
+    problem = getattr(error.__cause__ or error.__context__, "problem", None)
+    if problem:
+        return f"{where} is no YAML: {problem}."
+    if binding := re.search(r"\$\{\{.*?\}\}", text):
+        return f"{file.say_text(binding[0])}: {binding[0]} names nothing that this pipeline has."
+    shown = " ".join(text.split())
+    if "type" in shown and "pipeline" in shown and "Couldn't" in shown:
+        shown += " A pipeline's file begins with `type: pipeline`."
+    return f"{where} cannot be read as a job: {shown[:600]}"
+
+
+def _find_nearest(message: str) -> list[Leaf]:
+    """Return what keeps a job from being of the kind that it is nearest to; empty if unknown."""
+    answers = []
+    with suppress(ValueError):  # one answer within a text
+        start = message.index("{")
+        answers.append(json.JSONDecoder().raw_decode(message, start)[0])
+    for part in re.split(r"(?<=[}\]]); (?=[{\[])", message):
+        with suppress(ValueError, SyntaxError):
+            answers.append(ast.literal_eval(part))
+    kinds = [list(_walk(answer)) for answer in answers if isinstance(answer, dict)]
+    return min(
+        ([(keys, str(why)) for keys, why in leaves if keys] for leaves in kinds if leaves),
+        key=lambda leaves: sum(_WEIGHTS.get(why, _WRONG_VALUE) for _, why in leaves),
+        default=[],
+    )
+
+
+def _walk(data: Any, keys: Sequence[str] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each single value of nested data, with the keys that lead to it."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _walk(value, keys if key in ("_schema", None) else [*keys, str(key)])
+    elif isinstance(data, list):
+        for value in data:
+            yield from _walk(value, keys)
+    else:
+        yield tuple(keys), data
