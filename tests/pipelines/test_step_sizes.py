@@ -36,7 +36,7 @@ def test_each_step_is_sized_by_its_own_inputs(monkeypatch: pytest.MonkeyPatch) -
     """Two steps of one component differ in their rows; a component without a past is unknown."""
     past = [_run(1000.0 * (5 * i % 13)) for i in range(1, 13)]
     monkeypatch.setattr(
-        step_sizes, "find_runs", lambda component, **_: past if component == "fit" else []
+        step_sizes, "find_runs", lambda component="", **_: past if component == "fit" else []
     )
     sizes = learn_sizes(GRAPH)
     assert 300 <= (sizes["small"].memory_mb or 0) < 700
@@ -44,6 +44,23 @@ def test_each_step_is_sized_by_its_own_inputs(monkeypatch: pytest.MonkeyPatch) -
     assert sizes["other"].memory_mb is None
     assert sizes["small"].inputs == {"rows": 2000.0}
     assert choose_sizes("learned", GRAPH, budget_mb=500.0)["small"].budget_mb == 500.0
+
+
+def test_a_step_that_reports_under_another_name_has_a_past(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`report()` names a component after its script; the runner's tag has the pipeline's name."""
+    past = [_run(1000.0 * i) for i in range(1, 13)]
+
+    def find(component: str = "", *, filter_string: str = "", **_: object) -> list[PerfRun]:
+        return past if "tags.`mlflow_perf.step_component` = 'fit'" in filter_string else []
+
+    monkeypatch.setattr(step_sizes, "find_runs", find)
+    sizes = learn_sizes(GRAPH)
+    assert 300 <= (sizes["small"].memory_mb or 0) < 700
+    assert len(sizes["small"].seen) == 12
+    monkeypatch.setattr(step_sizes, "find_runs", lambda *_, **__: past)  # found both ways
+    assert len(learn_sizes(GRAPH)["small"].seen) == 12
 
 
 def test_a_size_grows_above_what_was_too_little() -> None:

@@ -18,6 +18,9 @@ PATH_TYPES = frozenset(
 )
 """Types of inputs and outputs that are files or folders."""
 
+COMPONENT_TAG = "mlflow_perf.step_component"
+"""Tag of a step's run: the component that the pipeline names."""
+
 ARTIFACTS = "artifacts"
 """Output that each step has without writing it: what holds its `./outputs` and `./logs`."""
 
@@ -192,3 +195,17 @@ class Graph:
                 Settings.load({**os.environ, **step.environment})
             except SettingError as error:
                 raise SettingError(f"Step {step.name!r}: {error}") from None
+
+    def make_tags(self, step: Step) -> dict[str, str]:
+        """Return the tags of a step's run.
+
+        A block in the step gives the run the name of its own component.
+        """
+        return {
+            "mlflow_perf.component": step.component,
+            COMPONENT_TAG: step.component,
+            "mlflow_perf.step": step.name,
+            "mlflow_perf.depends_on": ",".join(step.needs),
+            "mlflow_perf.instances": str(step.instances),
+            "mlflow.source.name": str(self.source or self.name),
+        }

@@ -289,7 +289,7 @@ class Runner:
             why = fault or result.blame(step.needs)
             why = f"not run because {'the pipeline was stopped' if stopped else why}"
             message = why if is_skipped else outcome.message
-            tags = {**self._make_tags(step), "mlflow_perf.error": message}
+            tags = {**self.graph.make_tags(step), "mlflow_perf.error": message}
             tags |= {STATUS_TAG: SKIPPED} if is_skipped else {}
             status = "KILLED" if is_skipped else outcome.status
 
@@ -320,7 +320,7 @@ class Runner:
         with contextlib.suppress(OSError):  # written when its loss was seen
             ended = (self.folder(name) / STOP).stat().st_mtime
         record = StepRecord(
-            result.experiment_id, name, result.run_id, self._make_tags(step),
+            result.experiment_id, name, result.run_id, self.graph.make_tags(step),
             status=outcome.status, ended=ended, end_tags=tags,
         )  # fmt: skip
         keep_end(self.folder(name), record)
@@ -362,20 +362,11 @@ class Runner:
             params={
                 k: str(v) if isinstance(v, Path) else self._format(v) for k, v in given.items()
             },
-            tags=self._make_tags(step),
+            tags=self.graph.make_tags(step),
             python=python.path,
             fault=python.fault,
             size=self.sizes.get(step.name),
         )
-
-    def _make_tags(self, step: Step) -> dict[str, str]:
-        return {
-            "mlflow_perf.component": step.component,
-            "mlflow_perf.step": step.name,
-            "mlflow_perf.depends_on": ",".join(step.needs),
-            "mlflow_perf.instances": str(step.instances),
-            "mlflow.source.name": str(self.graph.source or self.graph.name),
-        }
 
     def _format(self, value: Value) -> str:
         """Return a value as a command contains it; a path that a shell splits becomes a link."""

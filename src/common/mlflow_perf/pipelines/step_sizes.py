@@ -12,10 +12,10 @@ from mlflow_perf.analysis.learned_memory import SeenRun, learn_memory
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.analysis.run_inputs import read_inputs
 from mlflow_perf.errors import PipelineError, RunNotFoundError
-from mlflow_perf.pipelines.graph import Graph
+from mlflow_perf.pipelines.graph import COMPONENT_TAG, Graph
 from mlflow_perf.pipelines.values import suggest_name
 from mlflow_perf.pipelines.yaml_file import read_yaml
-from mlflow_perf.tracking.search import find_runs
+from mlflow_perf.tracking.search import find_runs, quote_literal
 
 LEARNED = "learned"
 _NEWEST = 200
@@ -75,9 +75,14 @@ def learn_sizes(graph: Graph) -> dict[str, StepSize]:
     past = {}
     for component in {step.component for step in graph.steps.values()}:
         try:
-            past[component] = find_runs(component, max_results=_NEWEST, documents=True)
+            runs = find_runs(component, max_results=_NEWEST, documents=True)
+            # A step that reports itself may do so under the name of its script.
+            named = f"tags.`{COMPONENT_TAG}` = {quote_literal(component)}"
+            runs += find_runs(filter_string=named, max_results=_NEWEST, documents=True)
         except RunNotFoundError:  # a store that was never used
-            past[component] = []
+            runs = []
+        newest = sorted(runs, key=lambda run: run.started or 0.0, reverse=True)[:_NEWEST]
+        past[component] = list({run.run_id or run.label: run for run in newest}.values())
     found = {}
     for name, step in graph.steps.items():
         runs = past[step.component]
