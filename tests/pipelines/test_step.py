@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -68,6 +69,9 @@ class RememberedRuns:
     ) -> None:
         RUNS.append(("end", (status, dict(tags or {}))))
         assert ended <= self.uploaded  # with its command, and not with its report
+
+
+MAKE_WRAPPER = StepJob.make_wrapper
 
 
 @pytest.fixture(autouse=True)
@@ -297,3 +301,42 @@ def test_a_wrapper_may_wait_as_long_as_it_was_told(
     monkeypatch.delenv("MLFLOW_PERF_EXIT_TIMEOUT", raising=False)
     limits = _change(job, environment=variables).make_limits(1, is_followed=True)
     assert limits.ours_sec == most_sec
+
+
+def _show_inside(job: StepJob) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Return the variables of the wrapper and of its command, and the words of both."""
+    outer = job.make_outer(job.make_environment("the-run", 1), 1)
+    words = list(MAKE_WRAPPER(job, 1))
+    command = [*words[words.index("--") + 1 :], "env"]
+    said = subprocess.run(command, env=outer, capture_output=True, text=True, check=True).stdout
+    return outer, dict(line.split("=", 1) for line in said.splitlines() if "=" in line), words
+
+
+def test_a_step_with_a_store_of_its_own_is_measured_in_the_pipelines(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own code sees its own store, and no run that this one does not have."""
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "of the pipeline")
+    monkeypatch.delenv("MLFLOW_TRACKING_INSECURE_TLS", raising=False)
+    uri = "http://me:s3cr3t@127.0.0.1:9"
+    own = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_TRACKING_TOKEN": "its own"}
+    own |= {"MLFLOW_TRACKING_INSECURE_TLS": "true", "PYTHONPATH": "/own"}
+    outer, inner, words = _show_inside(_change(job, environment=own))
+    assert outer["MLFLOW_TRACKING_URI"] == "sqlite:///x.db"
+    assert outer["MLFLOW_TRACKING_TOKEN"] == "of the pipeline"
+    assert "MLFLOW_TRACKING_INSECURE_TLS" not in outer
+    assert outer["MLFLOW_RUN_ID"] == "the-run"
+    assert own.items() <= inner.items()
+    assert not {"MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"} & inner.keys()
+    assert not [name for name in inner if name.startswith("MLFLOW_PERF_STEP_")]
+    assert not [word for word in words if "s3cr3t" in word or "its own" in word]
+
+
+def test_a_step_without_one_has_the_pipelines(job: StepJob) -> None:
+    """And its run."""
+    outer, inner, _ = _show_inside(job)
+    assert inner["MLFLOW_RUN_ID"] == outer["MLFLOW_RUN_ID"] == "the-run"
+    assert inner["MLFLOW_TRACKING_URI"] == outer["MLFLOW_TRACKING_URI"] == "sqlite:///x.db"
+    assert inner["MLFLOW_EXPERIMENT_ID"] == "1"
+    assert inner["MLFLOW_PERF_DIR"] == str(job.folder / "journals")
+    assert outer["MLFLOW_PERF_DIR"] == str(job.folder / "measured")

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -47,6 +48,8 @@ from mlflow_perf.tracking.run_handle import (
 
 _OURS_SEC = 60.0  # what mlflow-perf takes before a command or after it, without waits
 _WRAPPER = (sys.executable, "-m", "mlflow_perf", "run", "--hold")
+_OF_STORE = "MLFLOW_TRACKING_"  # begins the names of the variables of a store
+_OWN = "MLFLOW_PERF_STEP_"  # before the names of those that the step has of its own
 _OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, LEFT_STEP_VARIABLE)
 _log = logging.getLogger("mlflow_perf.pipelines")
 
@@ -148,17 +151,41 @@ class StepJob:
         )  # fmt: skip
 
     def list_inner_variables(self) -> list[str]:
-        """Return the component's variables that would change the wrapper's own Python."""
-        return [n for n in self.step.environment if n.startswith(("PYTHON", "LD_"))]
+        """Return the component's variables that would change the wrapper's Python, or its store."""
+        names = self.step.environment
+        return [n for n in names if n.startswith(("PYTHON", "LD_", _OF_STORE))]
+
+    def make_outer(self, environ: Mapping[str, str], attempt: int) -> dict[str, str]:
+        """Return the variables of the wrapper: its reports go elsewhere, and its Python is ours.
+
+        Args:
+            environ: Those of the step.
+            attempt: The attempt's number.
+        """
+        ours = {**os.environ, "MLFLOW_TRACKING_URI": self.place.uri}
+        outer = {**environ, "MLFLOW_PERF_DIR": str(self.attempt_folder("measured", attempt))}
+        for name in self.list_inner_variables():
+            if name.startswith(_OF_STORE):
+                outer[f"{_OWN}{name}"] = outer[name]
+            outer.pop(name)
+            outer |= {name: ours[name]} if name in ours else {}
+        return outer
 
     def make_wrapper(self, attempt: int) -> tuple[str, ...]:
         """Return what starts a rank's command and measures it, as `mlflow-perf run` does."""
-        inner = [f"MLFLOW_PERF_DIR={self.attempt_folder('journals', attempt)}"]
-        inner += [f"{name}={self.step.environment[name]}" for name in self.list_inner_variables()]
-        return (
-            *_WRAPPER,
-            *("--name", self.step.component, "--", "env", *inner),
-        )
+        inner = self.list_inner_variables()
+        # Everybody on the machine may read a command, and these may hold passwords.
+        stored = [name for name in inner if name.startswith(_OF_STORE)]
+        lines = [f'export {name}="${_OWN}{name}"; unset {_OWN}{name}' for name in stored]
+        own = self.step.environment
+        if own.get("MLFLOW_TRACKING_URI", self.place.uri) != self.place.uri:
+            # That store does not have them.
+            numbers = {"MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"} - own.keys()
+            lines.append(f"unset {' '.join(sorted(numbers))}")
+        shell = ("sh", "-c", "; ".join([*lines, 'exec "$@"']), "sh") if lines else ()
+        given = [f"MLFLOW_PERF_DIR={self.attempt_folder('journals', attempt)}"]
+        given += [f"{name}={self.step.environment[name]}" for name in inner if name not in stored]
+        return (*_WRAPPER, "--name", self.step.component, "--", *shell, "env", *given)
 
     def attempt_folder(self, kind: str, attempt: int) -> Path:
         """Return the folder of an attempt's `logs` or `journals`."""
@@ -250,11 +277,8 @@ def _run_attempts(
         (job.folder / ENDED).write_text(UNSTARTED, encoding="utf-8")
         environ = job.make_environment(outcome.run_id, attempt)
         wrapper = job.make_wrapper(attempt)
-        # The wrapper's own reports go elsewhere, and the component's Python is not its own.
-        outer = {"MLFLOW_PERF_DIR": str(job.attempt_folder("measured", attempt))}
-        outer |= {name: os.environ.get(name, "") for name in job.list_inner_variables()}
         ranks = plan_ranks(job.step, environ, wrapper=wrapper)
-        environ |= outer if wrapper else {}
+        environ = job.make_outer(environ, attempt) if wrapper else environ
         is_alone = len(ranks) == 1 and ranks[0].command[: len(wrapper)] == wrapper
         limits = job.make_limits(attempt, is_followed=is_alone and bool(wrapper))
         if limits.followed:
