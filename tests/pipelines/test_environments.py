@@ -131,7 +131,7 @@ def test_an_environment_is_made_once(
         "making the environment of good.yml: 1 package"
     ]
     assert found["b"].path is None
-    assert found["b"].fault.startswith("its environment bad.yml cannot be made: ")
+    assert found["b"].fault.startswith("its environment (bad.yml) cannot be made: ")
     assert "not-there-at-all" in found["b"].fault
     assert any("conda package cudatoolkit is left out" in line for line in said)
 

@@ -70,7 +70,7 @@ def test_a_registered_environment_is_read_from_its_own_file(tmp_path: Path) -> N
 def test_a_file_that_is_no_conda_file_is_named() -> None:
     """The message names the step and what is missing."""
     bad: Any = Environment(name="e", conda_file={"packages": []})
-    with pytest.raises(PipelineError, match="Step 'a': the environment e is no conda file"):
+    with pytest.raises(PipelineError, match="Step 'a': e is no conda file"):
         read_environment(bad, Sources(), Path(), "Step 'a'")
 
 

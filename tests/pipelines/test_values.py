@@ -110,3 +110,9 @@ def test_a_command_names_inputs_and_outputs_alone(used: str) -> None:
     """Else the shell would fail at it, after the steps before it have run."""
     with pytest.raises(PipelineError, match=re.escape(f"uses ${{{{{used}}}}}, but only inputs")):
         fill_command(f"echo ${{{{{used}}}}} ${{{{inputs.x}}}}", inputs={"x": "1"}, outputs={})
+
+
+def test_a_command_has_no_character_that_no_program_can_be_given() -> None:
+    """Else starting it fails, and its worker seems to be lost."""
+    with pytest.raises(PipelineError, match="NUL"):
+        fill_command("echo \0", inputs={}, outputs={})

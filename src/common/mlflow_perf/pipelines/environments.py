@@ -212,7 +212,7 @@ def _make_once(
                 say(f"made the environment of {spec.name} in {time.monotonic() - began:.0f} s")
     except (PipelineError, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        fault = f"its environment {spec.name} cannot be made: {error}"
+        fault = f"its environment ({spec.name}) cannot be made: {error}"
         say(f"{fault} (--environments here uses this Python instead)")
         return StepPython(fault=fault)
     for name in spec.left_out:

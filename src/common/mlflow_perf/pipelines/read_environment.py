@@ -17,6 +17,7 @@ from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.yaml_file import read_yaml
 
 _CONDA = re.compile(r"^(?:[\w\-]+::)?([\w.\-]+)\s*(.*)$")
+_INLINE = "CliV2AnonymousEnvironment"  # as azure-ai-ml names what a step defines itself
 _REGISTERED = re.compile(r"^(?:azureml:)?([\w.\-]+)(?:[@:][\w.\-]+)?$")
 # Conda packages of another name at PyPI, and those that pip does not have: not Python's own.
 _PIP_NAMES = {
@@ -102,7 +103,7 @@ def _read_conda(
             conda = read_yaml(conda)
         except PipelineError as error:
             raise PipelineError(f"{where}: this is no conda file: {error}") from error
-    shown = str(path or f"the environment {name}")
+    shown = str(path or ("the step's own conda file" if name == _INLINE else name))
     dependencies = conda.get("dependencies") if isinstance(conda, Mapping) else None
     if not isinstance(dependencies, list):
         raise PipelineError(f"{where}: {shown} is no conda file: it has no list of dependencies.")

@@ -63,7 +63,7 @@ class Result:
             failed = [o for o in self.steps.values() if o.status in BROKEN]
             lines = [
                 f"Step {o.name!r} failed: {o.message.rstrip('.')}."
-                + (f" Its log: {o.log}" if o.log else "")
+                + (f" Its log: {o.log}" if o.log and o.log.exists() else "")
                 for o in failed
             ]
             if not failed:  # what runs them was lost before one had begun

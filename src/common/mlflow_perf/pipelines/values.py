@@ -130,6 +130,8 @@ def fill_command(
             )
         return value
 
+    if "\0" in command:
+        raise PipelineError("The command has a NUL character, which no program can be given.")
     for found in _BINDING.finditer(command):
         if not _PLACE.fullmatch(found[0]):
             raise PipelineError(
