@@ -73,6 +73,7 @@ def test_a_deleted_run_and_an_unknown_one_are_not_found(store: str) -> None:
     """The message names the run and says what happened to it."""
     made = create_run("train", tracking_uri=store).info
     discard_run(made.run_id, tracking_uri=store)
+    assert MlflowClient(store).get_run(made.run_id).info.status == "KILLED"  # runs no longer
     with pytest.raises(RunNotFoundError, match="was deleted"):
         open_run(made.run_id, tracking_uri=store)
     with pytest.raises(RunNotFoundError, match="There is no MLflow run 'nope'"):

@@ -31,7 +31,7 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.note import Links, renew_note
 from mlflow_perf.publish.step_files import upload_files
 from mlflow_perf.publish.step_record import StepRecord, make_run, provide_run
-from mlflow_perf.tracking.client import end_run, open_client, provide_once
+from mlflow_perf.tracking.client import discard_run, end_run, open_client, provide_once
 from mlflow_perf.tracking.new_store import making_alone, ride_out_races
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.perf_run import TAG
@@ -206,7 +206,7 @@ class Tracking:
 
     def discard(self, run_id: str) -> None:
         """Delete a run that came too late for what it was made for."""
-        self._client.delete_run(run_id)
+        discard_run(run_id, tracking_uri=self.place.uri)
 
     def has_report(self, run_id: str) -> bool:
         """Return whether the run has a performance report."""

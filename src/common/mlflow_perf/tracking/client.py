@@ -11,6 +11,7 @@ import functools
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -137,7 +138,9 @@ def discard_run(run_id: str, *, tracking_uri: str | None = None) -> None:
     Raises:
         Exception: Whatever MLflow raises when the store does not answer.
     """
-    open_client(tracking_uri).delete_run(run_id)
+    client = open_client(tracking_uri)
+    end_run(client, run_id, "KILLED", ended=time.time())  # else it is RUNNING among the deleted
+    client.delete_run(run_id)
 
 
 @contextlib.contextmanager
