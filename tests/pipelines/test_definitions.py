@@ -68,3 +68,24 @@ def test_only_the_right_kind_and_version_serves(
     """A file of another kind, name, version or registry is not taken."""
     (tmp_path / "mine.yml").write_text(_COMPONENT)
     assert (find_definition(kind, address, tmp_path) is not None) == found
+
+
+def test_a_step_has_the_component_that_its_file_names(tmp_path: Path) -> None:
+    """Several steps of one component have one past; azure-ai-ml forgets its name."""
+    inputs = "inputs: {raw: {type: uri_folder}}\n"
+    unnamed = _COMPONENT.replace("name: mine\nversion: 3\n", "")
+    (tmp_path / "mine.yml").write_text(_COMPONENT)
+    (tmp_path / "unnamed.yml").write_text(unnamed)
+    assert inputs in unnamed
+    given = "inputs: {raw: {type: uri_folder, path: .}}"
+    (tmp_path / "pipeline.yml").write_text(
+        "type: pipeline\njobs:\n"
+        f"  a: {{component: ./mine.yml, {given}}}\n"
+        f"  b: {{component: ./mine.yml, {given}}}\n"
+        f"  c: {{component: ./unnamed.yml, {given}}}\n"
+        "  d: {command: echo, environment: 'azureml:e@latest'}\n"
+    )
+    job, path = load_job(str(tmp_path / "pipeline.yml"), {})
+    steps = read_graph(job, source=path).steps
+    named = {name: step.component for name, step in steps.items()}
+    assert named == {"a": "mine", "b": "mine", "c": "c", "d": "d"}

@@ -84,3 +84,15 @@ def test_another_failure_is_not_taken_for_a_lack_of_memory(job: StepJob) -> None
     with pytest.raises(StepEndedError) as failed:
         run_step(replace(job, step=failing))
     assert failed.value.outcome.attempts == 1
+
+
+def test_a_step_that_hides_a_kill_at_its_size_is_tried_again(job: StepJob) -> None:
+    """Its command ends with 0, but without what the killed process was to give it."""
+    hiding = replace(job.step, command=f"({EAT}) || true; echo done")
+    outcome = run_step(replace(job, step=hiding))
+    assert (outcome.status, outcome.attempts) == ("FINISHED", 3)
+    small = StepSize(memory_mb=80, cpus=1, budget_mb=120.0)
+    with pytest.raises(StepEndedError) as failed:
+        run_step(replace(job, step=hiding, size=small, folder=job.folder / "again"))
+    told = failed.value.outcome.message
+    assert told.startswith("a process of it was killed at the step's size of 120 MB; ")

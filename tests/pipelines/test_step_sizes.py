@@ -89,6 +89,7 @@ def test_a_file_names_steps_or_components(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("fit: {memory: 60}", "fit has neither memory_mb nor cpus .there is: memory."),
         ("fti: {memory_mb: 1}", "names 'fti', which is no step .did you mean 'fit'"),
         ("fit: {memory_mb: -1}", "memory_mb is -1, but must be a number above zero"),
         ("fit: {memory_mb: .nan}", "memory_mb is nan"),

@@ -7,12 +7,17 @@ the file itself is used.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.yaml_file import read_yaml
+
+ANONYMOUS = "azureml_anonymous"
+"""Name that azure-ai-ml gives to what has none."""
 
 _ADDRESS = re.compile(r"^(?:azureml:)?([A-Za-z0-9][\w.\-]*)(?:@[\w\-]+|:([\w.\-]+))?$")
 # The keys that the file of a kind has, besides `name`; one of each group.
@@ -47,3 +52,22 @@ def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[s
         if is_kind and parts[2] in (None, version):
             return path.resolve(), content
     return None
+
+
+def name_component(component: Any, step: str) -> str:
+    """Return the name of a step's component: that of its file, else that of the step.
+
+    azure-ai-ml forgets the name in the file where a YAML pipeline refers to it.
+
+    Args:
+        component: The component.
+        step: Name of the step.
+    """
+    if component.name not in (None, ANONYMOUS):
+        return str(component.name)
+    data = None
+    if source := getattr(component, "_source_path", None):
+        with suppress(PipelineError):
+            data = read_yaml(Path(source))
+    name = data.get("name") if isinstance(data, Mapping) else None
+    return name if isinstance(name, str) and name else step

@@ -22,7 +22,7 @@ from mlflow_perf.pipelines.bindings import (
     resolve_binding,
     resolve_value,
 )
-from mlflow_perf.pipelines.definitions import find_definition
+from mlflow_perf.pipelines.definitions import ANONYMOUS, find_definition, name_component
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
 from mlflow_perf.pipelines.read_environment import read_environment
 from mlflow_perf.pipelines.refused_kinds import explain_refusal
@@ -31,7 +31,6 @@ from mlflow_perf.pipelines.values import check_literal
 
 _REMOTE_CODE = re.compile(r"^(azureml:|git\+|https?:|/subscriptions/)")
 _REGISTRY = re.compile(r"^azureml://registries/([^/]+)/components/([^/]+)")
-_ANONYMOUS = "azureml_anonymous"
 _DISTRIBUTIONS = ("mpi", "pytorch", "tensorflow")
 
 
@@ -74,7 +73,7 @@ def _read_graph(job: Any, source: Path | None, sources: Sources) -> Graph:
     steps = {step.name: step for step in _read_steps(job.jobs, scope)}
     if not steps:
         raise PipelineError("The pipeline has no steps.")
-    named = None if component.name == _ANONYMOUS else component.name
+    named = None if component.name == ANONYMOUS else component.name
     title = job.display_name or named or name
     graph = _make_graph(job, named or name, title, steps, source)
     inputs = {k: v for k, v in scope.inputs.items() if not isinstance(v, (Ref, Parts))}
@@ -230,7 +229,7 @@ def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
     environment = getattr(node, "environment", None) or component.environment
     return Step(
         name=scope.prefix + name,
-        component=name if component.name in (None, _ANONYMOUS) else component.name,
+        component=name_component(component, name),
         command=str(component.command),
         code=code,
         includes=includes,

@@ -117,6 +117,15 @@ class SizedAttempts:
         self._hold()
         return ""
 
+    def explain_kill(self, tried: Attempt) -> str:
+        """Return what the size that we gave an attempt did to it; empty if nothing.
+
+        Its command may end well without a process that was killed, but not with its results.
+        """
+        if not (tried.is_limited and tried.was_killed):
+            return ""
+        return f"a process of it was killed at the step's size of {self.sizes_mb[-1]:,} MB"
+
     @property
     def tags(self) -> dict[str, str]:
         """The sizes in MB of all attempts, and how the first one was found."""

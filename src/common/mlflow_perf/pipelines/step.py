@@ -22,6 +22,7 @@ from typing import Any
 from mlflow_perf.core.settings import read_setting
 from mlflow_perf.core.uris import absolute_store, redact_address, redact_password
 from mlflow_perf.errors import PipelineError, SettingError
+from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED, write_end
 from mlflow_perf.pipelines.graph import Step
@@ -293,6 +294,8 @@ def _run_attempts(
             tags=sized.tags,
             end=ended.by_itself if is_alone else None,
         )
+        if outcome.status == "FINISHED" and (why := sized.explain_kill(tried)):
+            outcome = replace(outcome, status="FAILED", message=why, end=End("FAILED", why))
         if outcome.status != "FAILED" or ended.stop or job.stop.exists():
             break
         if job.size is not None and tried.was_killed:

@@ -128,8 +128,11 @@ def read_sizes(path: Path, graph: Graph) -> dict[str, StepSize]:
             hint = suggest_name(str(key), list(names))
             raise PipelineError(f"{path} names {key!r}, which is no step{hint}.")
         where = f"{path}: {key}"
-        memory = _read_figure(figures, "memory_mb", where)
-        sizes[str(key)] = StepSize(memory, _read_figure(figures, "cpus", where), f"from {path}")
+        memory, cpus = (_read_figure(figures, one, where) for one in ("memory_mb", "cpus"))
+        if memory is None and cpus is None and figures and not {"memory_mb", "cpus"} & set(figures):
+            named = ", ".join(map(str, figures))
+            raise PipelineError(f"{where} has neither memory_mb nor cpus (there is: {named}).")
+        sizes[str(key)] = StepSize(memory, cpus, f"from {path}")
     return {
         name: sizes.get(name) or sizes.get(step.component) or StepSize(method=f"not in {path}")
         for name, step in graph.steps.items()
