@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,27 @@ def test_a_long_call_goes_on_until_something_is_wrong(
             (tmp_path / "stop").touch()
         assert StoreCalls(uri, tmp_path / "stop").ask(release.wait, "Lost", is_long=True) is None
     assert store_calls._away == {(uri, "Lost")}
+
+
+def test_a_file_whose_upload_has_no_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server answers all else, and MLflow would wait for minutes."""
+    monkeypatch.setattr(store_calls, "_ANSWER_SEC", 0.2)
+    monkeypatch.setattr(store_calls, "_knock", lambda _: MlflowCall(list, name="knock"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def upload() -> object:
+            connection = HTTPConnection("127.0.0.1", port, timeout=600)
+            connection.request("PUT", "/file", b"data")
+            return connection.getresponse()
+
+        store = StoreCalls(f"http://127.0.0.1:{port}", tmp_path / "stop")
+        for _ in range(2):
+            assert store.ask(upload, "The files are lost", is_long=True) is None
+    (record,) = caplog.records
+    assert "no answer came in time" in record.getMessage()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ _LOOK_SEC = 0.1
 _KNOCK_SEC = 2.0
 _STOPPED_SEC = 10.0
 _KNOCK_EVERY_SEC = 5.0
+_ANSWER_SEC = 60.0  # a server may hand a large file on before it answers
 _SILENT = "no answer came in time"
 _log = get_logger(__name__)
 _away: set[tuple[str, str]] = set()
@@ -154,6 +155,7 @@ class StoreCalls:
         was_away = self._is_away()
         failing_sec = _KNOCK_SEC if was_away else limit_sec
         silent_sec = math.inf if is_long else stopped_sec if was_away else limit_sec
+        answer_sec = stopped_sec if was_away else max(_ANSWER_SEC, limit_sec)
         began, knocker = time.monotonic(), _Knocker(self._uri)
         failing_since: float | None = None
         stopped_since: float | None = None
@@ -166,7 +168,8 @@ class StoreCalls:
                 stopped_since = stopped_since or now
             is_failing = failing_since is not None and now - failing_since >= failing_sec
             is_stopped = stopped_since is not None and now - stopped_since >= stopped_sec
-            if is_failing or is_stopped or now - began >= silent_sec:
+            is_silent = calling.count_awaited_sec(now) >= answer_sec or now - began >= silent_sec
+            if is_failing or is_stopped or is_silent:
                 raise TimeoutError(fault or _SILENT)
 
     def _is_away(self) -> bool:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
+from types import FrameType
 from typing import Any, TypeVar
 
 from mlflow_perf.core.background_call import BackgroundCall
@@ -164,6 +165,8 @@ class MlflowCall(BackgroundCall[T]):
 
     def __init__(self, call: Callable[[], T], *, name: str, workspace: str | None = None) -> None:
         self.fault, self.waits = "", False
+        self._awaited: object = None
+        self._awaited_since = 0.0
         place = read_workspace() if workspace is None else workspace
         is_new = "mlflow" not in sys.modules
         for replaced in (datetime.datetime, socket.socket) if is_new else ():
@@ -221,16 +224,33 @@ class MlflowCall(BackgroundCall[T]):
         urllib3 logs broken connections, but the answers of servers only if the job debugs it. They
         are in the history of the request that waits for its next try.
         """
+        if frame := self._find_frame(_POOL, "urlopen"):
+            pool: Any = frame.f_locals.get("self")
+            *_, last = getattr(frame.f_locals.get("retries"), "history", None) or (None,)
+            if status := getattr(last, "status", None):
+                return f"HTTP {status} from {pool.host}:{pool.port}"
+        return self.fault
+
+    def count_awaited_sec(self, now: float) -> float:
+        """Return for how long its request, sent whole, has had no answer.
+
+        Args:
+            now: The time on the monotonic clock. It is seen from one look to the next.
+        """
+        frame = self._find_frame("http.client", "begin")
+        before, self._awaited = self._awaited, frame and frame.f_locals.get("self")
+        if self._awaited is None or self._awaited is not before:
+            self._awaited_since = now
+        return now - self._awaited_since
+
+    def _find_frame(self, module: str, function: str) -> FrameType | None:
+        """Return the innermost frame of a function in this thread."""
         frame = sys._current_frames().get(self.ident or 0)  # noqa: SLF001 - documented
         while frame is not None:
-            if frame.f_globals.get("__name__") == _POOL and frame.f_code.co_name == "urlopen":
-                pool: Any = frame.f_locals.get("self")
-                *_, last = getattr(frame.f_locals.get("retries"), "history", None) or (None,)
-                if status := getattr(last, "status", None):
-                    return f"HTTP {status} from {pool.host}:{pool.port}"
+            if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:
                 break
             frame = frame.f_back
-        return self.fault
+        return frame
 
     def done_or_told(self, timeout_sec: float, what: str) -> bool:
         """Wait as `done_within`; the call that waits has this one's fault as its own meanwhile.
