@@ -105,3 +105,16 @@ def test_requirements_that_are_no_text_are_one_line(tmp_path: Path) -> None:
     sources = Sources({"asked": tmp_path / "requirements.txt"})
     with pytest.raises(PipelineError, match="no list of requirements"):
         read_environment("asked", sources, tmp_path, "Step 'a'")
+
+
+@pytest.mark.parametrize("address", ["azureml:curated@latest", "curated@latest", "azureml:curated"])
+def test_a_stand_in_of_an_environment_has_each_of_its_addresses(
+    address: str, tmp_path: Path
+) -> None:
+    """A YAML pipeline names it without `azureml:`, a script with it."""
+    file = tmp_path / "requirements.txt"
+    file.write_text("numpy\n")
+    for named in ("azureml:curated@latest", "curated@latest"):
+        found = read_environment(named, Sources({address: file}), tmp_path, "x")
+        assert found is not None
+        assert found.requirements == ("numpy",)

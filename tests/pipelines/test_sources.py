@@ -114,3 +114,16 @@ def test_a_map_that_is_none(text: str, message: str) -> None:
     """A text without a path, or with a path that does not exist, is refused."""
     with pytest.raises(PipelineError, match=message):
         parse_map([text])
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["azureml:env@latest", "env@latest", "azureml:env", "env"],
+)
+def test_a_stand_in_is_found_by_each_of_its_addresses(address: str, tmp_path: Path) -> None:
+    """With `azureml:` or without, for one version or for all; what is not asked for is known."""
+    sources = Sources({address: tmp_path, "azureml:other:1": tmp_path})
+    assert sources.find_stand_in("env@latest") == tmp_path
+    assert sources.find_stand_in("azureml:env@latest") == tmp_path
+    assert sources.find_stand_in("azureml:no:1") is None
+    assert sources.unused == {"azureml:other:1"}

@@ -134,6 +134,8 @@ def run(
         # Azure ML takes what the runner here may not, and needs no graph of it but for sizes.
         read = jobs if on != "azureml" or size is not None else ()
         graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in read]
+    for address in sorted(sources.unused if graphs else ()):
+        _say(f"--map {address}: nothing of this name is used")
     if on == "azureml":
         for i, job in enumerate(jobs):
             if size is not None:

@@ -55,7 +55,7 @@ def read_environment(
     if not environment:
         return None
     name = environment if isinstance(environment, str) else str(environment.image or "")
-    if (given := sources.given.get(name)) is not None:
+    if (given := sources.find_stand_in(name)) is not None:
         return _read_requirements(given) if given.suffix == ".txt" else _read_conda(given, where)
     if isinstance(environment, str):
         found = _REGISTERED.match(environment)

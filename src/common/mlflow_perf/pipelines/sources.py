@@ -59,6 +59,7 @@ class Sources:
         environments: Name → environment that the pipeline's own script creates.
         cache: Folder of the downloads.
         say: Prints a line for the user.
+        unused: Addresses from `--map` that nothing has asked for.
     """
 
     given: Mapping[str, Path] = field(default_factory=dict)
@@ -66,7 +67,11 @@ class Sources:
     environments: dict[str, Any] = field(default_factory=dict)
     cache: Path = field(default_factory=find_cache_folder)
     say: Callable[[str], object] = lambda _text: None
+    unused: set[str] = field(init=False)
     _told: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.unused = set(self.given)
 
     def find(self, text: str, base: Path, *, where: str) -> Path:
         """Return the absolute path of an input; a public one is downloaded.
@@ -83,7 +88,7 @@ class Sources:
             PipelineError: It is not on this machine and cannot be downloaded.
         """
         asset = None if (base / text).exists() else _ASSET.match(text)
-        if (path := self._find_stand_in(text, asset)) is not None:
+        if (path := self.find_stand_in(text, is_asset=asset is not None)) is not None:
             return path
         if asset is not None and asset[1] in self.made:
             return self.find(self.made[asset[1]], base, where=where)
@@ -105,17 +110,22 @@ class Sources:
             self._told.add(text)
             self.say(text)
 
-    def _find_stand_in(self, text: str, asset: re.Match[str] | None) -> Path | None:
-        """Return the path that `--map` gives for an address; `NAME` alone is any version."""
-        shown = redact_address(text)  # as a message names it
-        if text in self.given or shown in self.given or asset is None:
-            return self.given.get(text) or self.given.get(shown)
-        name = asset[1]
-        version = asset[2] or asset[3]
-        for form in (f"{name}@{version}", f"{name}:{version}", name):
-            for address in (form, f"azureml:{form}"):
-                if address in self.given:
-                    return self.given[address]
+    def find_stand_in(self, text: str, *, is_asset: bool = True) -> Path | None:
+        """Return the path that `--map` gives for an address; None if it gives none.
+
+        Args:
+            text: The address.
+            is_asset: Whether it may be that of an asset, whose name alone stands for any version.
+        """
+        forms = [text, redact_address(text)]  # as a message names it
+        if is_asset and (asset := _ASSET.match(text)):
+            name, version = asset[1], asset[2] or asset[3]
+            named = (f"{name}@{version}", f"{name}:{version}", name)
+            forms += [address for form in named for address in (form, f"azureml:{form}")]
+        for address in forms:
+            if address in self.given:
+                self.unused.discard(address)
+                return self.given[address]
         return None
 
     def _download(self, url: str, where: str, text: str) -> Path:
