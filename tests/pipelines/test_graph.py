@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlflow_perf.errors import SettingError
-from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
+from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value, check_settings
 
 
 def _make_step(name: str, **values: Value) -> Step:
@@ -35,10 +35,10 @@ def test_a_wrong_setting_is_told_before_a_step_runs(monkeypatch: pytest.MonkeyPa
     step = Step("a", "c", "x", None, environment={"MLFLOW_PERF_INTERVAL": "soon"})
     graph = Graph("g", "g", "e", {"b": _make_step("b"), "a": step})
     with pytest.raises(SettingError, match="Step 'a': MLFLOW_PERF_INTERVAL is 'soon'"):
-        graph.check_settings()
+        check_settings([graph])
     monkeypatch.setenv("MLFLOW_PERF_QUIET", "maybe")
     with pytest.raises(SettingError, match=r"^MLFLOW_PERF_QUIET is 'maybe'"):
-        graph.check_settings()
+        check_settings([graph])
     monkeypatch.delenv("MLFLOW_PERF_QUIET")
     step.environment["MLFLOW_PERF_INTERVAL"] = "0.5"
-    graph.check_settings()
+    check_settings([graph])

@@ -119,6 +119,7 @@ def run(
     from mlflow_perf.pipelines import azure
     from mlflow_perf.pipelines.allocation import ask_azure
     from mlflow_perf.pipelines.environments import choose_pythons, parse_pythons
+    from mlflow_perf.pipelines.graph import check_settings
     from mlflow_perf.pipelines.loading import load_jobs, parse_settings
     from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.sources import Sources, parse_map
@@ -134,16 +135,14 @@ def run(
         # Azure ML takes what the runner here may not, and needs no graph of it but for sizes.
         read = jobs if on != "azureml" or size is not None else ()
         graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in read]
-    for address in sorted(sources.unused if graphs else ()):
-        _say(f"--map {address}: nothing of this name is used")
+    sources.tell_unused(graphs)
     if on == "azureml":
         for i, job in enumerate(jobs):
             if size is not None:
                 ask_azure(job, choose_sizes(size, graphs[i], budget_mb=budget_mb), say=_say)
             azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
-    for graph in graphs:
-        graph.check_settings()
+    check_settings(graphs)
     given, failed = parse_pythons(pythons, graphs), None
     run_one = partial(_run_graph, to=to, on=on, retries=retries, monitor=monitor, as_json=as_json)
     for graph in graphs:

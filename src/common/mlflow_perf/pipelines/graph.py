@@ -7,6 +7,7 @@ output of a step.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,19 +184,6 @@ class Graph:
     source: Path | None = None
     tags: dict[str, str] = field(default_factory=dict)
 
-    def check_settings(self) -> None:
-        """Check the settings of mlflow-perf that the environment, and each step's own, has.
-
-        Raises:
-            SettingError: One has a value that no step could be measured with.
-        """
-        Settings.load()
-        for step in self.steps.values():
-            try:
-                Settings.load({**os.environ, **step.environment})
-            except SettingError as error:
-                raise SettingError(f"Step {step.name!r}: {error}") from None
-
     def make_tags(self, step: Step) -> dict[str, str]:
         """Return the tags of a step's run.
 
@@ -209,3 +197,17 @@ class Graph:
             "mlflow_perf.instances": str(step.instances),
             "mlflow.source.name": str(self.source or self.name),
         }
+
+
+def check_settings(graphs: Iterable[Graph]) -> None:
+    """Check the settings of mlflow-perf in this environment, and those that steps have themselves.
+
+    Raises:
+        SettingError: One has a value that no step could be measured with.
+    """
+    Settings.load()
+    for step in (step for graph in graphs for step in graph.steps.values()):
+        try:
+            Settings.load({**os.environ, **step.environment})
+        except SettingError as error:
+            raise SettingError(f"Step {step.name!r}: {error}") from None

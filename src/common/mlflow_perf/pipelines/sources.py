@@ -110,6 +110,11 @@ class Sources:
             self._told.add(text)
             self.say(text)
 
+    def tell_unused(self, graphs: Sequence[object]) -> None:
+        """Say which addresses from `--map` none of the graphs that were read has asked for."""
+        for address in sorted(self.unused if graphs else ()):
+            self.say(f"--map {address}: nothing of this name is used")
+
     def find_stand_in(self, text: str, *, is_asset: bool = True) -> Path | None:
         """Return the path that `--map` gives for an address; None if it gives none.
 
