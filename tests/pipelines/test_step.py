@@ -313,7 +313,7 @@ def _show_inside(job: StepJob) -> tuple[dict[str, str], dict[str, str], list[str
 
 
 def test_a_step_with_a_store_of_its_own_is_measured_in_the_pipelines(
-    job: StepJob, monkeypatch: pytest.MonkeyPatch
+    job: StepJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its own code sees its own store, and no run that this one does not have."""
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "of the pipeline")
@@ -321,12 +321,18 @@ def test_a_step_with_a_store_of_its_own_is_measured_in_the_pipelines(
     uri = "http://me:s3cr3t@127.0.0.1:9"
     own = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_TRACKING_TOKEN": "its own"}
     own |= {"MLFLOW_TRACKING_INSECURE_TLS": "true", "PYTHONPATH": "/own"}
+    own |= {"MLFLOW_TRACKING_;false": "an odd name", "BASH_FUNC_f%%": "() { :; }"}
+    (tmp_path / "rc").write_text(f"touch {tmp_path}/sourced\n")
+    own["BASH_ENV"] = str(tmp_path / "rc")
     outer, inner, words = _show_inside(_change(job, environment=own))
     assert outer["MLFLOW_TRACKING_URI"] == "sqlite:///x.db"
     assert outer["MLFLOW_TRACKING_TOKEN"] == "of the pipeline"
     assert "MLFLOW_TRACKING_INSECURE_TLS" not in outer
     assert outer["MLFLOW_RUN_ID"] == "the-run"
-    assert own.items() <= inner.items()
+    assert own.keys() <= inner.keys()
+    assert not (tmp_path / "sourced").exists()  # the step's own shell does that, once
+    same = [name for name in own if name != "BASH_FUNC_f%%"]  # it is written otherwise
+    assert [inner[name] for name in same] == [own[name] for name in same]
     assert not {"MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"} & inner.keys()
     assert not [name for name in inner if name.startswith("MLFLOW_PERF_STEP_")]
     assert not [word for word in words if "s3cr3t" in word or "its own" in word]

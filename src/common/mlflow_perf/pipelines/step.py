@@ -153,8 +153,9 @@ class StepJob:
 
     def list_inner_variables(self) -> list[str]:
         """Return the component's variables that would change the wrapper's Python, or its store."""
-        names = self.step.environment
-        return [n for n in names if n.startswith(("PYTHON", "LD_", _OF_STORE))]
+        prefixes = ("PYTHON", "LD_", _OF_STORE)
+        # A shell takes no other name.
+        return [n for n in self.step.environment if n.startswith(prefixes) and n.isidentifier()]
 
     def make_outer(self, environ: Mapping[str, str], attempt: int) -> dict[str, str]:
         """Return the variables of the wrapper: its reports go elsewhere, and its Python is ours.
@@ -183,7 +184,9 @@ class StepJob:
             # That store does not have them.
             numbers = {"MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"} - own.keys()
             lines.append(f"unset {' '.join(sorted(numbers))}")
-        shell = ("sh", "-c", "; ".join([*lines, 'exec "$@"']), "sh") if lines else ()
+        # With -p it reads no file of the step's `BASH_ENV`, and passes its functions on.
+        begin = ("bash", "-p", "-c", "; ".join([*lines, 'exec "$@"']), "bash")
+        shell = begin if lines else ()
         given = [f"MLFLOW_PERF_DIR={self.attempt_folder('journals', attempt)}"]
         given += [f"{name}={self.step.environment[name]}" for name in inner if name not in stored]
         return (*_WRAPPER, "--name", self.step.component, "--", *shell, "env", *given)
