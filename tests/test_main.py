@@ -120,6 +120,22 @@ def test_a_reader_that_has_gone_is_no_failed_gate(documents: list[str], command:
     assert (done.returncode, done.stderr) in ((141, ""), (0, ""))
 
 
+def test_a_reader_of_both_streams_that_has_gone_changes_no_exit_code() -> None:
+    """Of `2>&1 | head`: what the error stream still holds cannot be written at the end."""
+    code = (
+        "import os, sys; from mlflow_perf.cli import _ending_without_reader\n"
+        "with _ending_without_reader():\n"
+        "    sys.stderr.write('held')\n"
+        "    while True:\n"
+        "        os.write(1, b'x')\n"
+    )
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", '"$@" 2>&1 | true', "sh", sys.executable, "-c", code],
+        check=False,
+    )
+    assert done.returncode == 141
+
+
 @pytest.mark.parametrize("command", ["show", "check"])
 def test_a_closed_output_is_none(documents: list[str], command: str) -> None:
     """`>&-` asks for nothing but the exit code."""

@@ -92,7 +92,7 @@ def _ending_without_reader() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _tables.drop_output()
+        _tables.drop_output(sys.stdout, sys.stderr)  # of `2>&1 | head` neither is read
         sys.exit(_READER_GONE)
 
 

@@ -79,11 +79,11 @@ def limit_retries() -> None:
 
 
 def split(text: str) -> list[str]:
-    """Return the runs in `A,B,C`; an existing path is one run even if it contains commas."""
+    """Return the runs in `A,B,C`, each once; an existing path with commas is one run."""
     with suppress(OSError):  # a name of eight runs is too long for a file
         if Path(text).exists():
             return [text]
-    return [part.strip() for part in text.split(",") if part.strip()]
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def write(path: str, text: str) -> None:

@@ -41,10 +41,15 @@ def paint(text: str, style: str) -> str:
     return click.style(text, **_STYLES[style])
 
 
-def drop_output() -> None:
-    """Let Python end without an error for what standard output did not take."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def drop_output(*streams: Any) -> None:
+    """Let Python end without an error for what a stream did not take.
+
+    Args:
+        streams: The streams; default: standard output.
+    """
+    for stream in streams or (sys.stdout,):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def open_closed_streams() -> None:
