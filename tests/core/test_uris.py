@@ -22,6 +22,7 @@ from mlflow_perf.core.uris import (
     is_http,
     is_local,
     is_refused,
+    is_same_store,
     redact_address,
     redact_param,
     redact_password,
@@ -262,3 +263,18 @@ def test_a_time_limit_of_the_job_ends_the_wait_for_a_server(
             is_refused(f"http://{host}:5000")
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("http://localhost:5000/", "http://me:pw@127.0.0.1:5000", True),
+        ("http://host/base", "http://host/base/", True),
+        ("http://localhost", "http://127.0.0.1", True),
+        ("sqlite:///here.db", f"sqlite:////{str(Path.cwd()).lstrip('/')}/here.db", True),
+        ("http://localhost:5000", "http://localhost:5001", False),
+        ("http://localhost.org", "http://127.0.0.1.org", False),
+    ],
+)
+def test_a_store_has_several_spellings(one: str, other: str, is_same: bool) -> None:
+    assert is_same_store(one, other) == is_same

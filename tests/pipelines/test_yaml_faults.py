@@ -28,6 +28,12 @@ CONTROL = "    type: do_while\n    body: ${{parent.jobs.b}}\n"
          "6: jobs.a.command: Not a valid string."),
         (f"{COMMAND}    enviroment_variables: {{A: b}}\n",
          "7: jobs.a.enviroment_variables: Unknown field."),
+        (f"{COMMAND}    type: command\n    limits: {{timeout: 1h}}\n",
+         "8: jobs.a.limits.timeout: Not a valid integer."),
+        (f"{COMMAND}    type: command\n    comand: 1\n",
+         "8: jobs.a.comand: a command has no such field (did you mean 'command'?)."),
+        ("type: pipeline\ninputs:\n  d: {type: integr}\njobs: {}\n",
+         "3: inputs.d.type: Value 'integr' passed is not in set ['uri_file', 'uri_folder']"),
         (f"{LONE}retry_settings: {{max_retries: 2}}\n", "4: retry_settings: Unknown field."),
         (f"{STEP}{CONTROL}", "4: jobs.a is of type do_while, which is control flow: write its"),
         (STEP, "4: jobs.a must have the fields of a step, not None."),
@@ -44,4 +50,12 @@ def test_a_fault_has_its_line_its_field_and_its_reason(
     path = tmp_path / "bad.yml"
     path.write_text(text)
     with pytest.raises(PipelineError, match=re.escape(f"bad.yml, line {told}")):
+        load_job(str(path), {})
+
+
+def test_a_component_is_no_job(tmp_path: Path) -> None:
+    """azure-ai-ml finds fault with the type of its inputs."""
+    path = tmp_path / "component.yml"
+    path.write_text(f"{LONE}inputs:\n  n: {{type: integer}}\n")
+    with pytest.raises(PipelineError, match="is a component: give a pipeline that uses it"):
         load_job(str(path), {})

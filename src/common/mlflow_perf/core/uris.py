@@ -125,6 +125,15 @@ def absolute_store(uri: str) -> str:
     return uri
 
 
+def is_same_store(one: str, other: str) -> bool:
+    """Return whether two addresses name one store, as far as their text tells."""
+    plain = [
+        re.sub(r"(?<=://)localhost(?=[:/]|$)", "127.0.0.1", strip_credentials(uri).rstrip("/"))
+        for uri in map(absolute_store, (one, other))
+    ]
+    return plain[0] == plain[1]
+
+
 def strip_credentials(uri: str) -> str:
     """Return the address of a server without user name and password, to show in a browser."""
     return re.sub(r"(?<=://)[^\s/@]*@", "", uri)

@@ -114,12 +114,13 @@ def _load_yaml(path: Path) -> Any:
     """
     from azure.ai.ml import load_job as load
 
-    check_yaml(path, read_yaml(path))
+    data = read_yaml(path)
+    check_yaml(path, data)
     try:
         return load(str(path.resolve()))
     # azure-ai-ml raises several kinds of exceptions for a file that is not as it should be.
     except Exception as error:
-        raise PipelineError(explain(path, error)) from error
+        raise PipelineError(explain(path, data, error)) from error
 
 
 def _load_script(

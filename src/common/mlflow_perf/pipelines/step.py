@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.settings import read_setting
-from mlflow_perf.core.uris import absolute_store, redact_address, redact_password
+from mlflow_perf.core.uris import absolute_store, is_same_store, redact_address, redact_password
 from mlflow_perf.errors import PipelineError, SettingError
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.place import hide_launcher
@@ -180,7 +180,8 @@ class StepJob:
         stored = [name for name in inner if name.startswith(_OF_STORE)]
         lines = [f'export {name}="${_OWN}{name}"; unset {_OWN}{name}' for name in stored]
         own = self.step.environment
-        if own.get("MLFLOW_TRACKING_URI", self.place.uri) != self.place.uri:
+        other = own.get("MLFLOW_TRACKING_URI", self.place.uri)
+        if not is_same_store(other, self.place.uri):
             # That store does not have them.
             numbers = {"MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"} - own.keys()
             lines.append(f"unset {' '.join(sorted(numbers))}")

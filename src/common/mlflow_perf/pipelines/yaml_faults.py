@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import datetime
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,11 +17,20 @@ from typing import Any
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.refused_kinds import CONTROL_FLOW, explain_refusal
+from mlflow_perf.pipelines.values import suggest_name
 
 _MISSING, _UNKNOWN = "Missing data for required field.", "Unknown field."
 # Of a kind that the step is not, most fields are missing; a wrong value is one of the right kind.
 _WEIGHTS = {_MISSING: 3.0, _UNKNOWN: 1.0}
 _WRONG_VALUE = 0.5
+_NO_BINDING = "Value passed is not a data binding string"
+_OF_COMMAND = (
+    "code", "command", "component", "compute", "description", "display_name", "distribution",
+    "environment", "environment_variables", "experiment_name", "identity", "inputs", "limits",
+    "name", "outputs", "parent_job_name", "properties", "queue_settings", "resources", "services",
+    "tags", "type", "$schema",
+)  # fmt: skip
+_LITERALS = ("integer", "number", "string", "boolean")
 _PROGRAM_LINE = re.compile(r'File \\*"[^"]*", line \d+')  # of azure-ai-ml's own files
 Leaf = tuple[tuple[str, ...], str]
 
@@ -38,19 +48,29 @@ class YamlFile:
 
     def say(self, *keys: str) -> str:
         """Return the file, and the line of a key within others; of the last one that is found."""
-        line = at = 0
+        line, at, end = 0, 0, len(self._rows)
         for key in keys:
             pattern = re.compile(rf"(?:^|[\s{{,'\"]){re.escape(key)}['\"]?\s*:")
-            found = (i for i, row in enumerate(self._rows[at:], at + 1) if pattern.search(row))
-            if (line_of_key := next(found, 0)) == 0:
+            found = (i for i in range(at, end) if pattern.search(self._rows[i]))
+            if (at_key := next(found, None)) is None:
                 break
-            line, at = line_of_key, line_of_key - 1
+            line, at = at_key + 1, at_key
+            # What is further to the left is of something else.
+            depth = _count_indent(self._rows[at])
+            below = range(at + 1, end)
+            end = next((i for i in below if _count_indent(self._rows[i]) <= depth), end)
         return f"{self._path}, line {line}" if line else str(self._path)
 
     def say_text(self, text: str) -> str:
         """Return the file, and the first line with a text."""
         line = next((i for i, row in enumerate(self._rows, 1) if text in row), 0)
         return f"{self._path}, line {line}" if line else str(self._path)
+
+
+def _count_indent(row: str) -> float:
+    """Return how far a row is to the right; one without content belongs to what is before it."""
+    text = row.lstrip()
+    return len(row) - len(text) if text and not text.startswith("#") else math.inf
 
 
 def check_yaml(path: Path, data: Any) -> None:
@@ -68,7 +88,10 @@ def check_yaml(path: Path, data: Any) -> None:
         return
     if "create_job" in data:
         raise PipelineError(f"{file.say('create_job')}: a schedule: give the job that it starts.")
-    jobs = data.get("jobs")
+    jobs, inputs = data.get("jobs"), data.get("inputs")
+    declared = inputs.values() if isinstance(inputs, dict) and jobs is None else ()
+    if any(isinstance(one, dict) and one.get("type") in _LITERALS for one in declared):
+        raise PipelineError(f"{path} is a component: give a pipeline that uses it.")
     for name, job in jobs.items() if isinstance(jobs, dict) else ():
         if not isinstance(name, str):
             raise PipelineError(
@@ -89,30 +112,40 @@ def check_yaml(path: Path, data: Any) -> None:
             raise PipelineError(f"{where}: {value} is a date for YAML: put it in quotes.")
 
 
-def explain(path: Path, error: Exception) -> str:
+def explain(path: Path, data: Any, error: Exception) -> str:
     """Return what azure-ai-ml finds wrong with a YAML file, and in which line.
 
     Args:
         path: The file.
-        error: What it raised.
+        data: What it holds.
+        error: What azure-ai-ml raised.
     """
     file, text = YamlFile(path), _PROGRAM_LINE.sub("", str(error))
     lines = re.findall(r"line (\d+)", text)
     where = f"{path}, line {lines[-1]}" if lines else str(path)
     # Of each fault its message and path, in JSON; the message may hold a schema's answer in JSON.
-    found = re.search(r'"message": ("(?:[^"\\]|\\.)*"),\s*"path": "(.*?)"', text)
-    if found is not None:
-        message, keys = str(json.loads(found[1])), found[2].split(".")
+    faults = re.findall(r'"message": ("(?:[^"\\]|\\.)*"),\s*"path": "(.*?)"', text)
+    if faults:
+        # A step with a command of its own is also told to have no component.
+        others = [one for one in faults if not one[1].endswith(".component")]
+        told, at = (others or faults)[0]
+        if not others and (unknown := _find_unknown(data, at.split(".")[1])):
+            field = ("jobs", at.split(".")[1], unknown)
+            hint = suggest_name(unknown, list(_OF_COMMAND))
+            return f"{file.say(*field)}: {'.'.join(field)}: a command has no such field{hint}."
+        message, keys = str(json.loads(told)), [key for key in at.split(".") if key != "*"]
         if leaves := _find_nearest(message):
-            # Alternatives of one field are told together.
-            keys = [key for key in keys if key != "*"] + list(leaves[0][0])
-            message = "; or: ".join(dict.fromkeys(why for at, why in leaves if at == leaves[0][0]))
-            where = file.say(*keys)
+            keys += leaves[0][0]
+            message = "; or: ".join(dict.fromkeys(why for _, why in leaves))
+        else:
+            parts = [part for part in message.split("; ") if not part.startswith(_NO_BINDING)]
+            message = "; ".join(dict.fromkeys(parts)) or message
+        where = file.say(*keys) if others else where
         # A name that is no file is also told to be no registered component, at length and first.
         if missing := re.search(r"No such file or directory: [^']+", message):
             message = missing[0]
-        told = " ".join(message.replace(chr(92) + "n", " ").split())[:400]
-        return f"{where}: {'.'.join(keys)}: {told}"
+        shown = " ".join(message.replace(chr(92) + "n", " ").split())[:400]
+        return f"{where}: {'.'.join(keys)}: {shown}"
     problem = getattr(error.__cause__ or error.__context__, "problem", None)
     if problem:
         return f"{where} is no YAML: {problem}."
@@ -124,8 +157,22 @@ def explain(path: Path, error: Exception) -> str:
     return f"{where} cannot be read as a job: {shown[:600]}"
 
 
+def _find_unknown(data: Any, step: str) -> str:
+    """Return a field that a command does not have; empty if the step has none, or no command.
+
+    azure-ai-ml says of it that the step has no component.
+    """
+    job = data["jobs"].get(step) if isinstance(data, dict) and "jobs" in data else None
+    if not isinstance(job, dict) or "command" not in job:
+        return ""
+    return next((str(key) for key in job if str(key) not in _OF_COMMAND), "")
+
+
 def _find_nearest(message: str) -> list[Leaf]:
-    """Return what keeps a job from being of the kind that it is nearest to; empty if unknown."""
+    """Return what is wrong with a field, in the kind that the job is nearest to; empty if unknown.
+
+    Other kinds may want other values of the same field.
+    """
     answers = []
     with suppress(ValueError):  # one answer within a text
         start = message.index("{")
@@ -133,12 +180,22 @@ def _find_nearest(message: str) -> list[Leaf]:
     for part in re.split(r"(?<=[}\]]); (?=[{\[])", message):
         with suppress(ValueError, SyntaxError):
             answers.append(ast.literal_eval(part))
-    kinds = [list(_walk(answer)) for answer in answers if isinstance(answer, dict)]
-    return min(
-        ([(keys, str(why)) for keys, why in leaves if keys] for leaves in kinds if leaves),
+    kinds = [
+        [(keys, str(why)) for keys, why in _walk(answer) if keys and _NO_BINDING not in str(why)]
+        for answer in answers
+        if isinstance(answer, dict)
+    ]
+    nearest = min(
+        filter(None, kinds),
         key=lambda leaves: sum(_WEIGHTS.get(why, _WRONG_VALUE) for _, why in leaves),
         default=[],
     )
+    if not nearest:
+        return []
+    # A wrong value says more than a field that is missing or unknown beside it.
+    field, first = min(nearest, key=lambda leaf: _WEIGHTS.get(leaf[1], _WRONG_VALUE))
+    same = [leaf for leaves in kinds for leaf in leaves if leaf[0] == field]
+    return [(field, first), *(leaf for leaf in same if leaf[1] not in _WEIGHTS)]
 
 
 def _walk(data: Any, keys: Sequence[str] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
