@@ -9,7 +9,7 @@ from tests.pipelines.test_runner import FakePool, RecordingTracking
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import Graph, Step
-from mlflow_perf.pipelines.output_folder import MARKER, mark_output, mark_run
+from mlflow_perf.pipelines.output_folder import MARKER, mark_output, mark_run, remove_outputs
 from mlflow_perf.pipelines.runner import Runner
 from mlflow_perf.pipelines.snapshot import copy_code
 from mlflow_perf.pipelines.step import StepJob
@@ -103,3 +103,30 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     _write(tmp_path, {"file"})
     with pytest.raises(PipelineError, match="file/work cannot be written: Not a directory"):
         mark_run(tmp_path / "file" / "work")
+
+
+def test_what_is_mounted_in_a_folder_is_not_removed(tmp_path: Path) -> None:
+    """A step may mount a store of its own there; before a repeat its half-written files go."""
+    outputs = tmp_path / "out puts"
+    for name in ("half", "deep/half", "deep/mounted/kept", "other/half", "at/kept"):
+        (outputs / name).parent.mkdir(parents=True, exist_ok=True)
+        (outputs / name).write_text("x")
+    (outputs / "link").symlink_to(outputs / "at")
+    escaped = str(outputs.resolve()).replace(" ", "\\040")
+    rows = [f"30 1 0:1 / {place} rw - tmpfs tmpfs rw" for place in ("/", f"{escaped}/deep/mounted")]
+    rows.append(f"31 1 0:1 / {escaped}/at rw - tmpfs tmpfs rw")
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("\n".join(rows))
+    remove_outputs(outputs, mounts=mounts)
+    left = {str(path.relative_to(outputs)) for path in outputs.rglob("*")}
+    assert left == {"deep", "deep/mounted", "deep/mounted/kept", "at", "at/kept"}
+    mounts.write_text("30 1 0:1 / / rw - tmpfs tmpfs rw")
+    remove_outputs(outputs, mounts=mounts)
+    assert not outputs.exists()
+    remove_outputs(outputs, mounts=tmp_path / "none")
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "kept").touch()
+    outputs.symlink_to(tmp_path / "user")
+    mounts.write_text(f"30 1 0:1 / {tmp_path}/user/mounted rw - tmpfs tmpfs rw")
+    remove_outputs(outputs, mounts=mounts)
+    assert (tmp_path / "user" / "kept").exists()

@@ -1,4 +1,4 @@
-"""Mark the folders that a run of a pipeline writes, and find them within a component's code.
+"""Mark the folders that a run of a pipeline writes, find them within its code, and empty them.
 
 A step's copy of its code never contains them: with `code: .` the copies lie below the code itself.
 """
@@ -6,6 +6,9 @@ A step's copy of its code never contains them: with `code: .` the copies lie bel
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from mlflow_perf.errors import PipelineError
@@ -82,3 +85,40 @@ def _read_kind(folder: Path) -> str:
     except OSError:
         return ""
     return next((k for k in (_STORE, _RUN) if head.startswith(f"mlflow-perf: {k}".encode())), "")
+
+
+def remove_outputs(folder: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> None:
+    """Remove what a step has written into a folder, but nothing that is mounted in it.
+
+    Args:
+        folder: The folder; it may be missing.
+        mounts: Where the kernel lists what is mounted.
+    """
+    if folder.is_symlink():  # what lies behind it is not ours
+        return
+    rows, mounted = list[str](), set[Path]()
+    with suppress(OSError):  # other systems than Linux do not tell
+        rows = mounts.read_text(errors="surrogateescape").splitlines()
+    for place in (row.split()[4] for row in rows):
+        path = Path(re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), place))  # such as blanks
+        if path.is_relative_to(folder.resolve()):
+            mounted.add(path)
+    if not mounted:
+        shutil.rmtree(folder, ignore_errors=True)
+    elif folder.resolve() not in mounted:
+        _remove_around(folder, mounted)
+
+
+def _remove_around(folder: Path, mounted: Collection[Path]) -> None:
+    """Remove all in a folder but what is mounted in it, with the folders that lead there."""
+    for path in folder.iterdir():
+        place = path.parent.resolve() / path.name
+        if place in mounted:
+            continue
+        if path.is_symlink() or not path.is_dir():
+            with suppress(OSError):
+                path.unlink()
+        elif any(one.is_relative_to(place) for one in mounted):
+            _remove_around(path, mounted)
+        else:
+            shutil.rmtree(path, ignore_errors=True)

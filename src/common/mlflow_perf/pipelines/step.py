@@ -27,6 +27,7 @@ from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED, write_end
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ranks
+from mlflow_perf.pipelines.output_folder import remove_outputs
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.runner_process import RunnerProcess
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
@@ -271,9 +272,9 @@ def _run_attempts(
             # The run keeps the report of each attempt; its figures are those of the last one.
             outcome = _settle_report(job, outcome, tracking, store, is_last=False)
         # The half-written outputs of a failed attempt must not be taken for results.
-        shutil.rmtree(job.folder / "outputs", ignore_errors=True)
+        remove_outputs(job.folder / "outputs")
         if attempt > 1:
-            shutil.rmtree(code / "outputs", ignore_errors=True)
+            remove_outputs(code / "outputs")
         logs = job.attempt_folder("logs", attempt)
         # Azure ML has these two in the working folder, and keeps what a script writes there.
         for folder in (*job.outputs, logs, *(job.folder / name for name, _ in KEPT_FILES)):
