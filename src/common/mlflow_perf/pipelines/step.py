@@ -242,7 +242,9 @@ def run_step(
             where = error.filename or job.folder
             outcome = replace(outcome, message=f"{where}: {error.strerror}")
         write_end(job.folder, outcome.status, outcome.end)
-        outcome = replace(outcome, duration_sec=time.monotonic() - began)
+        # It may end with the last line of the step's own log, and goes to MLflow, logs and the table.
+        message = redact_address(outcome.message)
+        outcome = replace(outcome, message=message, duration_sec=time.monotonic() - began)
         outcome = _settle_report(job, outcome, tracking, store)
         tags = _end_run(tracking, outcome, store, job.folder)
         outcome = replace(outcome, is_logged=outcome.is_logged and not store.has_failed)
@@ -371,8 +373,7 @@ def _end_run(
     # A block in it may have ended otherwise, with an exception that the step survived.
     tags[STATUS_TAG] = outcome.status
     if outcome.message:
-        # It ends with the last line of the step's own log.
-        tags["mlflow_perf.error"] = redact_address(outcome.message)[:5000]
+        tags["mlflow_perf.error"] = outcome.message[:5000]
     if (run_id := outcome.run_id) is None:
         return tags
 
