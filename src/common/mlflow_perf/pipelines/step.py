@@ -242,7 +242,7 @@ def run_step(
             where = error.filename or job.folder
             outcome = replace(outcome, message=f"{where}: {error.strerror}")
         write_end(job.folder, outcome.status, outcome.end)
-        # It may end with the last line of the step's own log, and goes to MLflow, logs and the table.
+        # It may end with the last line of the step's own log, and many read it.
         message = redact_address(outcome.message)
         outcome = replace(outcome, message=message, duration_sec=time.monotonic() - began)
         outcome = _settle_report(job, outcome, tracking, store)
