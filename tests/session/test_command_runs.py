@@ -104,8 +104,11 @@ def test_the_report_joins_the_only_run(store: str) -> None:
     assert list(Path(os.environ["MLFLOW_PERF_DIR"]).iterdir()) == []
 
 
-def test_a_workflow_of_ours_is_no_run_to_join(store: str) -> None:
+def test_a_workflow_of_ours_is_no_run_to_join(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What `mlflow-perf import` or a pipeline makes has a report of its own."""
+    monkeypatch.chdir(tmp_path)
     done = wrap(IMPORT)
     assert done.returncode == 0, done.stderr
     (own,) = list_runs()
