@@ -235,7 +235,7 @@ def test_a_rank_says_how_its_block_ended_and_one_that_died_was_killed(
     first = _folder(0, ranks=3)
     assert first.list_other_ends() == [killed]
     # A process of another container cannot be seen, whether it lives or not.
-    monkeypatch.setattr(spool_folder, "_read_pid_namespace", lambda: "pid:[1]")
+    monkeypatch.setattr(spool_folder, "pid_namespace", lambda: "pid:[1]")
     assert first.list_other_ends() == []
     first.remove()
     assert first.path is not None

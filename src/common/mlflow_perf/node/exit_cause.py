@@ -6,6 +6,7 @@ was killed.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -34,6 +35,13 @@ def has_own_procfs(proc: Path | str = _PROC) -> bool:
 def boot_id() -> str:
     """Return the id of this boot of the machine; empty if the kernel does not provide it."""
     return (_read(f"{_PROC}/sys/kernel/random/boot_id") or "").strip()
+
+
+def pid_namespace() -> str:
+    """Return the namespace of this process's id; empty where there are none."""
+    with contextlib.suppress(OSError):
+        return str(Path("/proc/self/ns/pid").readlink())
+    return ""
 
 
 def _read(path: str) -> str | None:

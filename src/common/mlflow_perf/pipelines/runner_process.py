@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
-from mlflow_perf.node.exit_cause import boot_id
+from mlflow_perf.node.exit_cause import boot_id, pid_namespace
 
 _LOOK_SEC = 1.0
 _SAME_SEC = 60.0  # a clock that is set moves what is told of the start of processes
@@ -71,7 +69,5 @@ class RunnerWatch:
 
 def _find_place() -> str:
     """Return where process numbers are those of this process; empty if that is unknown."""
-    with suppress(OSError, NotImplementedError):
-        if booted := boot_id():
-            return f"{booted} {Path('/proc/self/ns/pid').readlink()}"
-    return ""
+    boot, namespace = boot_id(), pid_namespace()
+    return f"{boot} {namespace}" if boot and namespace else ""

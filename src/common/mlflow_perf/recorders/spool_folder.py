@@ -18,7 +18,7 @@ import psutil
 from mlflow_perf.core.format import format_count
 from mlflow_perf.core.program_age import process_age_sec
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.node.exit_cause import boot_id
+from mlflow_perf.node.exit_cause import boot_id, pid_namespace
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import BLOCK, COMMAND, RankCommand, RankCommands
@@ -110,7 +110,7 @@ class SpoolFolder:
         if hasattr(os, "getuid") and (path.is_symlink() or base.lstat().st_uid != owner):
             raise PermissionError(f"{base} belongs to another user")
         (path / f"{node.rank}{BLOCK}").unlink(missing_ok=True)
-        recording = f"{os.getpid()} {_read_pid_namespace()}"
+        recording = f"{os.getpid()} {pid_namespace()}"
         (path / f"{node.rank}{_RECORDING}").write_text(recording, encoding="ascii")
         (path / f"{node.rank}{_STARTED}").touch()
         return path
@@ -258,7 +258,7 @@ def remove_left_over(parent: Path) -> None:
 
 def _name_machine() -> str:
     """Return the start of the names of the folders whose process's id can be looked up here."""
-    place = f"{socket.gethostname()} {boot_id()} {_read_pid_namespace()}".encode()
+    place = f"{socket.gethostname()} {boot_id()} {pid_namespace()}".encode()
     return f"{spool.PREFIX}{hashlib.sha256(place).hexdigest()[:8]}_"
 
 
@@ -280,12 +280,5 @@ def _has_died(file: Path) -> bool:
     """Return whether a rank died while it recorded: in another container it cannot be seen."""
     with contextlib.suppress(OSError, ValueError):
         namespace = file.read_text(encoding="ascii").partition(" ")[2]
-        return namespace == _read_pid_namespace() and not _lives(file) and file.exists()
+        return namespace == pid_namespace() and not _lives(file) and file.exists()
     return False
-
-
-def _read_pid_namespace() -> str:
-    """Return the namespace of this process's id; empty where there are none."""
-    with contextlib.suppress(OSError):
-        return str(Path("/proc/self/ns/pid").readlink())
-    return ""
