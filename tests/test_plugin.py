@@ -87,7 +87,7 @@ def test_the_first_run_of_a_left_step_is_the_steps(
     parent = client.create_run(home).info.run_id
     monkeypatch.setattr(plugin, "_runs_of_step", itertools.count())
     left = {"parent": parent, "step": "load data", "store": store, "experiment": home}
-    monkeypatch.setenv("MLFLOW_PERF_LEFT_STEP", json.dumps(left))
+    monkeypatch.setenv("MLFLOW_PERF_STEP", json.dumps(left))
     mlflow.set_experiment("another")  # of the job's own
     with mlflow.start_run() as other:
         pass

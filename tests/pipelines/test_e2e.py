@@ -410,6 +410,40 @@ def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_file
     assert {name: found[name] for name in TASKS} == TASKS
 
 
+OTHER_STORES = """
+type: pipeline
+display_name: stores
+jobs:
+  in_script:
+    type: command
+    command: >
+      {python} -c "import mlflow, mlflow_perf; mlflow.set_tracking_uri('sqlite:///{db}');
+      mlflow_perf.report('inner')(print)(1)"
+    environment: azureml:x@latest
+  in_variables:
+    type: command
+    command: >
+      {python} -c "import mlflow_perf; mlflow_perf.report('inner')(print)(1)"
+    environment: azureml:x@latest
+    environment_variables: {{MLFLOW_TRACKING_URI: "http://127.0.0.1:9"}}
+"""
+
+
+def test_steps_that_choose_other_stores_have_their_figures(tmp_path: Path, store: Path) -> None:
+    """The run of a step is in the pipeline's store; what goes elsewhere waits for that store."""
+    path = tmp_path / "stores.yml"
+    path.write_text(OTHER_STORES.format(python=sys.executable, db=tmp_path / "other.db"))
+    ran = _run_here(path, store)
+    assert ran.code == 0, ran.err
+    for name in ("in_script", "in_variables"):
+        run = ran.run_of(name)
+        assert run.info.status == "FINISHED"
+        assert run.data.metrics["duration_sec"] > 0
+    assert ran.run_of("in_script").data.tags["mlflow_perf.component"] == "inner"
+    (kept,) = store.glob("work/stores-*/**/*.journal")
+    assert kept.parts[-3:-1] == ("in_variables", "journals")
+
+
 LONG = """
     @dsl.pipeline(experiment_name="e2e")
     def long():

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.pipelines import processes, store_calls
 from mlflow_perf.pipelines import step as step_module
@@ -141,20 +142,22 @@ def test_its_environment_leads_to_its_run(job: StepJob, monkeypatch: pytest.Monk
 
 
 def test_without_a_run_its_reports_wait(job: StepJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner makes the run; with a run, there is nothing of that."""
-    names = "MLFLOW_RUN_ID MLFLOW_PERF_PARENT MLFLOW_PERF_LEFT_STEP"
+    """The runner makes the run; with a run, its processes know that one's store."""
+    names = "MLFLOW_RUN_ID MLFLOW_PERF_PARENT MLFLOW_PERF_STEP"
     asking = _change(job, command=f'for n in {names}; do echo "$n=${{!n}}"; done')
     for name in names.split()[1:]:
         monkeypatch.setenv(name, "another")
     run_step(asking)
-    none = ["MLFLOW_PERF_PARENT=", "MLFLOW_PERF_LEFT_STEP="]
-    assert _log(job).splitlines() == ["MLFLOW_RUN_ID=the-run", *none]
+    first, second, third = _log(job).splitlines()
+    assert (first, second) == ("MLFLOW_RUN_ID=the-run", "MLFLOW_PERF_PARENT=")
+    told = {"parent": "parent", "step": "fit", "store": absolute_store("sqlite:///x.db")}
+    told |= {"experiment": "1"}
+    assert json.loads(third.partition("=")[2]) == {**told, "run_id": "the-run"}
     monkeypatch.setattr(RememberedRuns, "fail", True)
     assert not run_step(asking).is_logged
     first, second, third = _log(job).splitlines()
     assert (first, second) == ("MLFLOW_RUN_ID=", "MLFLOW_PERF_PARENT=")
-    told = json.loads(third.partition("=")[2])
-    assert told == {"parent": "parent", "step": "fit", "store": "sqlite:///x.db", "experiment": "1"}
+    assert json.loads(third.partition("=")[2]) == {**told, "run_id": None}
 
 
 def test_a_folder_that_cannot_be_written_is_the_steps_failure(job: StepJob) -> None:
@@ -220,8 +223,7 @@ def test_the_journal_of_an_attempt_is_sent_before_the_next(
     """Sent at the end, a killed attempt's figures would take the place of the good one's."""
     seen = []
 
-    def recover(folder: Path, *, of_any_host: bool, ended: End | None = None) -> list[Any]:
-        del ended
+    def recover(folder: Path, *, of_any_host: bool, **_: object) -> list[Any]:
         left = sorted(p.name for p in folder.glob("*.journal"))
         seen.append((left, of_any_host, (job.folder / "once").read_text()))
         return []
@@ -229,7 +231,8 @@ def test_the_journal_of_an_attempt_is_sent_before_the_next(
     monkeypatch.setattr(step_module, "recover", recover)
     command = (
         f'mkdir -p "$MLFLOW_PERF_DIR"; echo try >> {job.folder}/once; '
-        f'n=$(wc -l < {job.folder}/once); touch "$MLFLOW_PERF_DIR/$n.journal"; [ $n = 2 ]'
+        f'n=$(wc -l < {job.folder}/once); to=\'{{"delivery": {{"run_id": "the-run"}}}}\'; '
+        'echo "$to" > "$MLFLOW_PERF_DIR/$n.journal"; [ $n = 2 ]'
     )
     assert run_step(_change(job, command=command, retries=2)).status == "FINISHED"
     assert seen == [(["1.journal"], True, "try\n"), (["2.journal"], True, "try\ntry\n")]
@@ -243,7 +246,9 @@ def test_each_attempt_is_reported(job: StepJob, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(RememberedRuns, "has_report", lambda *_: ("forget", "the-run") in RUNS)
     sent = []
 
-    def recover(folder: Path, *, of_any_host: bool, ended: End | None = None) -> list[Any]:
+    def recover(
+        folder: Path, *, of_any_host: bool, ended: End | None = None, **_: object
+    ) -> list[Any]:
         assert of_any_host
         sent.append((folder.relative_to(job.folder).as_posix(), ended))
         return []
@@ -333,7 +338,7 @@ def test_a_step_with_a_store_of_its_own_is_measured_in_the_pipelines(
     assert not (tmp_path / "sourced").exists()  # the step's own shell does that, once
     same = [name for name in own if name != "BASH_FUNC_f%%"]  # it is written otherwise
     assert [inner[name] for name in same] == [own[name] for name in same]
-    assert not {"MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"} & inner.keys()
+    assert not {"MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_PERF_STEP"} & inner.keys()
     assert not [name for name in inner if name.startswith("MLFLOW_PERF_STEP_")]
     assert not [word for word in words if "s3cr3t" in word or "its own" in word]
 

@@ -17,7 +17,7 @@ from mlflow_perf.node.step_notes import write_stop_note
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.pipeline_journal import list_unsent, open_pipeline_journal
 from mlflow_perf.publish.recovery import recover_each
-from mlflow_perf.publish.step_record import StepRecord
+from mlflow_perf.publish.step_record import StepRecord, list_other_stores
 from mlflow_perf.tracking.perf_run import PARENT_TAG, PIPELINE_TAG
 from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -43,10 +43,10 @@ def _begin_step(run: RunHandle, work: Path, name: str) -> str:
     return str(made.info.run_id)
 
 
-def _measure(run: RunHandle, work: Path, name: str, run_id: str, kind: str) -> Path:
+def _measure(run: RunHandle, work: Path, name: str, run_id: str | None, kind: str) -> Path:
     """Write a journal of a step, as one that was killed."""
     path = work / name / kind / "one.journal"
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     header = {**HEAD["delivery"], "run_id": run_id, "tracking_uri": run.tracking_uri}
     path.write_bytes(journal_of(ROW, delivery=header))
     return path
@@ -134,13 +134,36 @@ def test_a_step_that_still_runs_is_told_to_stop_first(store: str, tmp_path: Path
 def test_what_the_runner_measured_of_a_step_that_reported_itself_is_not_sent(
     store: str, tmp_path: Path
 ) -> None:
-    """Nothing is counted twice: such a step has had a journal of its own."""
+    """Nothing is counted twice, also where the runner was killed after the step had reported."""
     journal, run, work = _begin(store, tmp_path)
     run_id = _begin_step(run, work, "own")
     measured = _measure(run, work, "own", run_id, "measured")
     assert list_unsent(work) == [measured]
     own = _measure(run, work, "own", run_id, "journals")
     assert list_unsent(work) == [own]
-    own.unlink()
+    journal.leave()
+    assert [one.outcome for one in recover_each(tmp_path / "state")] == ["sent", "sent"]
     assert list_unsent(work) == []
-    journal.remove()
+    again = _measure(run, work, "own", run_id, "measured")
+    (known,) = recover_each(again.parent)
+    assert (known.outcome, list_unsent(work)) == ("known", [])
+
+
+def test_a_report_to_another_store_leaves_the_step_what_the_runner_measured(
+    store: str, tmp_path: Path
+) -> None:
+    """Each goes where it belongs, whether the other one can be sent or not."""
+    journal, run, work = _begin(store, tmp_path)
+    run_id = _begin_step(run, work, "own")
+    measured = _measure(run, work, "own", run_id, "measured")
+    away = RunHandle("http://127.0.0.1:9", run_name="elsewhere")
+    other = _measure(away, work, "own", None, "journals")
+    assert list_unsent(work) == [other, measured]
+    journal.leave()
+    assert list_other_stores(other.parent, store) == ["http://127.0.0.1:9"]
+    assert [one.outcome for one in recover_each(measured.parent, store=store)] == ["sent"]
+    (kept,) = recover_each(other.parent, store=store)
+    assert (kept.outcome, kept.cause) == ("kept", "it goes to another store")
+    assert list_unsent(work) == [other]
+    (kept,) = recover_each(other.parent)
+    assert (kept.outcome, kept.run_id) == ("kept", None)  # never the step's run

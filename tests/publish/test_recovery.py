@@ -191,7 +191,7 @@ def test_a_store_that_is_gone_is_not_made_anew(
     assert file.exists()
     assert not store.exists()
     assert f"was in {store}, which is not there" in caplog.text
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_known", lambda delivery: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_known", lambda *_, **__: False)
     store.touch()
     assert len(list(recover(folder))) == 1
 
@@ -273,7 +273,7 @@ def test_a_server_that_hangs_is_asked_once(
     monkeypatch.setattr(mlflow_perf.publish.recovery, "renew_workflows", lambda *_, **__: None)
     monkeypatch.setattr(mlflow_perf.publish.recovery, "has_page", lambda uri: False)
     monkeypatch.setattr(mlflow_perf.publish.recovery_checks, "is_refused", lambda uri: False)
-    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_known", lambda delivery: False)
+    monkeypatch.setattr(mlflow_perf.publish.recovery, "is_known", lambda *_, **__: False)
     uris = ["hangs", "hangs", "answers", "answers", "no-artifacts", "no-artifacts"]
     for name, uri in enumerate(uris):
         data = delivery_with(run_id="abc", tracking_uri=f"http://{uri}")

@@ -90,7 +90,7 @@ def test_a_server_that_fails_is_described_once(
     """Each result has the run, the node and the short reason; the second line names it no more."""
     uri, run_id = "http://mlflow.here:1", "0" * 32
 
-    def fail(_: Delivery) -> bool:
+    def fail(*_: object, **__: object) -> bool:
         raise OSError(
             f"API request to {uri}/api/2.0/mlflow/runs/get failed with exception "
             "HTTPConnectionPool(host='mlflow.here', port=1): Max retries exceeded with url: "

@@ -36,7 +36,6 @@ def _record(status: str = "FINISHED") -> StepRecord:
         status=status,
         ended=1060.0,
         end_tags={"mlflow_perf.attempts": "2"},
-        store=os.environ["MLFLOW_TRACKING_URI"],
     )
 
 
@@ -121,8 +120,8 @@ def test_the_journals_of_a_step_share_its_run(store: str, tmp_path: Path) -> Non
     second = step / "measured" / "attempt-2" / "b.journal"
     second.parent.mkdir(parents=True)
 
-    def share(path: Path, run_id: str | None = None) -> RunHandle:
-        facts = {"run_id": run_id, "own_run": True, "tracking_uri": store}
+    def share(path: Path, run_id: str | None = None, *, is_left: bool = True) -> RunHandle:
+        facts = {"run_id": run_id, "own_run": True, "tracking_uri": store, "left": is_left}
         delivery = Delivery.from_header({**HEAD["delivery"], **facts}, NodeDocument())
         share_run(path, delivery)
         return delivery.run
@@ -130,9 +129,8 @@ def test_the_journals_of_a_step_share_its_run(store: str, tmp_path: Path) -> Non
     assert share(first).run_id is None  # no step's
     (step / STARTED).write_text("")
     assert share(first).run_id is None  # without a record
-    replace(_record(), store="http://another").keep(step)
-    assert share(first).run_id is None  # the step chose another store
     _record().keep(step)
+    assert share(first, is_left=False).run_id is None  # the step has a store of its own
     made = share(first)
     assert (made.run_id, made.own_run) == ((step / STARTED).read_text(), False)
     assert MlflowClient(store).get_run(str(made.run_id)).info.run_name == "fit"
@@ -140,6 +138,7 @@ def test_the_journals_of_a_step_share_its_run(store: str, tmp_path: Path) -> Non
     assert (share(second, "other").run_id, share(second, "other").own_run) == ("other", True)
     (step / "record.json").unlink()  # MLflow has the rest of the step
     assert (share(second).run_id, share(second).own_run) == (made.run_id, False)
+    assert share(second, is_left=False).run_id is None
 
 
 @pytest.mark.usefixtures("store")

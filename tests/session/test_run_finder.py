@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from mlflow_perf.session import run_finder
 from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.run_finder import RunFinder
 from mlflow_perf.tracking import new_store
-from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.run_handle import PipelineStep, RunHandle
 
 
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:9/", "postgresql://me:hush@127.0.0.1:9/runs"])
@@ -74,6 +75,23 @@ def test_the_page_of_a_server_is_looked_for_when_the_run_is_made(
     assert finder.page_probe is not None
     finder.page_probe.result(60)
     assert (run.has_page, asked) == (True, ["http://127.0.0.1:9"])
+
+
+@pytest.mark.parametrize("run_id", ["the-steps", None])
+def test_a_steps_report_goes_to_its_run_whatever_store_its_script_chose(
+    monkeypatch: pytest.MonkeyPatch, run_id: str | None
+) -> None:
+    """The other store has no such run; one that the script names itself is no step's."""
+    step = PipelineStep("the-pipeline", "fit", "http://pipelines", "7", run_id)
+    monkeypatch.setenv("MLFLOW_PERF_STEP", json.dumps(asdict(step)))
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id or "")
+    run = RunHandle("http://another")
+    RunFinder(run, detect({}), start_timeout_sec=0).choose()
+    assert (run.tracking_uri, run.run_id, run.is_left) == ("http://pipelines", run_id, not run_id)
+    monkeypatch.setenv("MLFLOW_RUN_ID", "its-own")
+    run = RunHandle("http://another")
+    RunFinder(run, detect({}), start_timeout_sec=0).choose()
+    assert (run.tracking_uri, run.run_id) == ("http://another", "its-own")
 
 
 def test_a_rank_that_samples_nothing_takes_the_run_of_the_one_that_does(

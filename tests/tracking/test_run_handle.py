@@ -11,7 +11,7 @@ import pytest
 from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.run_handle import LeftStep, RunHandle, find_left_step
+from mlflow_perf.tracking.run_handle import PipelineStep, RunHandle, find_step
 
 
 def test_the_first_run_is_the_run() -> None:
@@ -91,16 +91,18 @@ def test_the_runner_of_a_pipeline_makes_the_runs_of_its_steps(
 ) -> None:
     """A step that began without one has no other; a group inside it has steps of its own."""
     assert not RunHandle("http://server").is_left
-    left = LeftStep("the-pipeline", "load data", "http://server", "0")
-    monkeypatch.setenv("MLFLOW_PERF_LEFT_STEP", json.dumps(asdict(left)))
-    assert find_left_step() == left
+    left = PipelineStep("the-pipeline", "load data", "http://server", "0")
+    monkeypatch.setenv("MLFLOW_PERF_STEP", json.dumps(asdict(left)))
+    assert find_step() == left
     assert RunHandle("http://server").is_left
     assert RunHandle().is_left
     assert not RunHandle("http://server", run_id="given").is_left
-    assert not RunHandle("http://another").is_left
+    monkeypatch.setenv("MLFLOW_PERF_STEP", json.dumps({**asdict(left), "run_id": "the-steps"}))
+    assert not RunHandle("http://server").is_left
+    monkeypatch.setenv("MLFLOW_PERF_STEP", json.dumps(asdict(left)))
     monkeypatch.setenv("MLFLOW_PERF_PARENT", "the-group")
     assert not RunHandle("http://server").is_left
     monkeypatch.delenv("MLFLOW_PERF_PARENT")
     for odd in ("", "{", "[]", "3", '{"parent": "x"}'):
-        monkeypatch.setenv("MLFLOW_PERF_LEFT_STEP", odd)
-        assert find_left_step() is None
+        monkeypatch.setenv("MLFLOW_PERF_STEP", odd)
+        assert find_step() is None

@@ -60,7 +60,7 @@ class NodeRunContext:
                 tags["mlflow.parentRunId"] = current.run_id
             elif parent := os.environ.get("MLFLOW_PERF_PARENT"):
                 tags |= _name_parent(parent)
-            elif "MLFLOW_PERF_LEFT_STEP" in os.environ:
+            elif "MLFLOW_PERF_STEP" in os.environ:
                 tags |= _name_step()
         except Exception:  # noqa: BLE001 - see above
             return {}
@@ -94,16 +94,17 @@ def _name_step() -> dict[str, str]:
     """
     import mlflow
 
-    from mlflow_perf.tracking.run_handle import RunHandle, find_left_step
+    from mlflow_perf.tracking.client import is_current
+    from mlflow_perf.tracking.run_handle import find_step
 
-    left = find_left_step()
-    if left is None or not RunHandle(str(mlflow.get_tracking_uri())).is_left:
+    step = find_step()
+    if step is None or step.run_id is not None or not is_current(step.store):
         return {}
     # A run inside another one is that one's, and one in an experiment of the job's own is no step.
-    is_apart = os.environ.get("MLFLOW_EXPERIMENT_ID") != left.experiment
+    is_apart = os.environ.get("MLFLOW_EXPERIMENT_ID") != step.experiment
     if is_apart or mlflow.active_run() is not None or next(_runs_of_step):
         return {}
-    return {"mlflow.parentRunId": left.parent, "mlflow_perf.step": left.step}
+    return {"mlflow.parentRunId": step.parent, "mlflow_perf.step": step.step}
 
 
 def _wants_runs() -> bool:

@@ -43,9 +43,9 @@ from mlflow_perf.tracking.reporting_notes import (
     tag_notes,
 )
 from mlflow_perf.tracking.run_handle import (
-    LEFT_STEP_VARIABLE,
     PARENT_STORE_VARIABLE,
     PARENT_VARIABLE,
+    STEP_VARIABLE,
     RunHandle,
 )
 
@@ -139,7 +139,7 @@ def _name_parent(run: RunHandle) -> None:
     os.environ[PARENT_VARIABLE] = run.run_id
     # A run that the command was to report to is not the run of each of its steps.
     os.environ.pop("MLFLOW_RUN_ID", None)
-    os.environ.pop(LEFT_STEP_VARIABLE, None)
+    os.environ.pop(STEP_VARIABLE, None)
 
 
 def _await_steps(group: Group, child: HeldChild, end: Outcome, settings: Settings) -> None:

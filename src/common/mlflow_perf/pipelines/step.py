@@ -38,21 +38,21 @@ from mlflow_perf.pipelines.store_calls import StoreCalls
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.recovery_checks import UNWRITTEN
 from mlflow_perf.publish.step_files import KEPT_FILES
-from mlflow_perf.publish.step_record import STARTED, StepRecord
+from mlflow_perf.publish.step_record import STARTED, StepRecord, is_for_step, list_other_stores
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.perf_run import STATUS_TAG
 from mlflow_perf.tracking.run_handle import (
-    LEFT_STEP_VARIABLE,
     PARENT_STORE_VARIABLE,
     PARENT_VARIABLE,
-    LeftStep,
+    STEP_VARIABLE,
+    PipelineStep,
 )
 
 _OURS_SEC = 60.0  # what mlflow-perf takes before a command or after it, without waits
 _WRAPPER = (sys.executable, "-m", "mlflow_perf", "run", "--hold")
 _OF_STORE = "MLFLOW_TRACKING_"  # begins the names of the variables of a store
 _OWN = "MLFLOW_PERF_STEP_"  # before the names of those that the step has of its own
-_OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE, LEFT_STEP_VARIABLE)
+_OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE)
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
@@ -109,10 +109,9 @@ class StepJob:
             environ.pop(name, None)
         if run_id:
             environ["MLFLOW_RUN_ID"] = run_id
-        else:  # its reports wait until there is one
-            store, experiment = environ["MLFLOW_TRACKING_URI"], self.experiment_id
-            left = LeftStep(self.parent, self.step.name, store, experiment)
-            environ[LEFT_STEP_VARIABLE] = json.dumps(asdict(left))
+        store, experiment = absolute_store(self.place.uri), self.experiment_id
+        step = PipelineStep(self.parent, self.step.name, store, experiment, run_id)
+        environ[STEP_VARIABLE] = json.dumps(asdict(step))
         return environ
 
     def stop_note(self, attempt: int) -> Path:
@@ -148,9 +147,8 @@ class StepJob:
     def make_record(self, started: float) -> StepRecord:
         """Return what the step's run is to be, if it began at that Unix time."""
         return StepRecord(
-            self.experiment_id, self.step.name, self.parent, self.tags, self.params, started,
-            store=redact_password(absolute_store(self.place.uri)),
-        )  # fmt: skip
+            self.experiment_id, self.step.name, self.parent, self.tags, self.params, started
+        )
 
     def list_inner_variables(self) -> list[str]:
         """Return the component's variables that would change the wrapper's Python, or its store."""
@@ -185,7 +183,7 @@ class StepJob:
         if not is_same_store(other, self.place.uri):
             # That store does not have them.
             numbers = {"MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"} - own.keys()
-            lines.append(f"unset {' '.join(sorted(numbers))}")
+            lines.append(f"unset {' '.join(sorted({*numbers, STEP_VARIABLE}))}")
         # With -p it reads no file of the step's `BASH_ENV`, and passes its functions on.
         begin = ("bash", "-p", "-c", "; ".join([*lines, 'exec "$@"']), "bash")
         shell = begin if lines else ()
@@ -342,12 +340,13 @@ def _settle_report(
 
     def settle() -> bool:
         # The launcher has ended, and so have the ranks that it started on other hosts.
-        for left in recover(journals, of_any_host=True):
+        for left in recover(journals, of_any_host=True, store=job.place.uri):
             _log.info("Step %s, node %d was logged late: %s", name, left.node, left.cause)
         if run_id is None:
             return False
         # A report that could not be sent is still in its journal.
-        reported = any(journals.glob("*.journal")) or tracking.has_report(run_id)
+        kept = any(is_for_step(path, run_id) for path in journals.glob("*.journal"))
+        reported = kept or tracking.has_report(run_id)
         if reported:
             shutil.rmtree(measured, ignore_errors=True)
         else:
@@ -361,8 +360,17 @@ def _settle_report(
 
     what = "The figures of step %r could not be sent"
     reported = bool(store.ask(settle, what, name, is_long=True))
+    for uri in list_other_stores(journals, job.place.uri):
+        send = partial(_send_elsewhere, journals, uri)
+        StoreCalls(uri, job.stop).ask(send, "A report of step %r could not be sent", name)
     is_left = any([*journals.glob("*.journal"), *measured.glob("*.journal")])
     return replace(outcome, reported=reported, is_logged=outcome.is_logged and not is_left)
+
+
+def _send_elsewhere(journals: Path, uri: str) -> None:
+    """Send the reports of a step's job that go to a store of its own choice."""
+    for left in recover(journals, of_any_host=True, store=uri):
+        _log.info("Sent to %s: %s", redact_password(uri), left.cause)
 
 
 def _end_run(

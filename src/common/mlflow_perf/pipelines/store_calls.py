@@ -42,7 +42,7 @@ def send_left(uri: str, work: Path) -> bool:
         Exception: Whatever MLflow raises when the store does not answer.
     """
     for folder in dict.fromkeys(path.parent for path in list_unsent(work)):
-        for left in recover(folder, of_any_host=True):
+        for left in recover(folder, of_any_host=True, store=uri):
             _log.debug("%s was sent at last", left.journal)
     end_steps(open_client(uri), work)
     return not list_unsent(work)

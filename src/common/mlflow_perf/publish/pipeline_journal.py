@@ -18,7 +18,13 @@ from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import read_head
 from mlflow_perf.publish.step_files import upload_files
-from mlflow_perf.publish.step_record import STARTED, complete, list_recorded
+from mlflow_perf.publish.step_record import (
+    STARTED,
+    complete,
+    find_twin,
+    is_for_step,
+    list_recorded,
+)
 from mlflow_perf.tracking.client import end_run
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PIPELINE_TAG
@@ -61,7 +67,7 @@ def find_work(head: dict[str, Any]) -> Path | None:
 def list_unsent(work: Path) -> list[Path]:
     """Return the journals of a pipeline's steps that are still to be sent, in their order.
 
-    What the runner measured counts for a step that did not report itself only.
+    What the runner measured counts only for a step of which no report of its own is kept.
     """
     found: list[Path] = []
 
@@ -69,11 +75,11 @@ def list_unsent(work: Path) -> list[Path]:
         return len(path.parts), path  # later attempts have folders of their own
 
     for step in _list_steps(work):
-        found += sorted(step.glob(f"journals/**/*{SUFFIX}"), key=order)
-        measured = step / "measured"
-        for path in sorted(measured.glob(f"**/*{SUFFIX}"), key=order):
-            if not (step / "journals" / path.parent.relative_to(measured)).exists():
-                found.append(path)
+        own = sorted(step.glob(f"journals/**/*{SUFFIX}"), key=order)
+        run_id = (step / STARTED).read_text(encoding="utf-8")
+        kept = {find_twin(path) for path in own if is_for_step(path, run_id)}
+        measured = sorted(step.glob(f"measured/**/*{SUFFIX}"), key=order)
+        found += own + [path for path in measured if path.parent not in kept]
     return found
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -17,7 +16,7 @@ from typing import Any
 
 from mlflow_perf.core.json_io import from_json, round_columns
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.uris import is_http, reason_of, redact_password
+from mlflow_perf.core.uris import is_http, is_same_store, reason_of, redact_password
 from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.errors import DocumentError, MlflowPerfError
 from mlflow_perf.model.columns import COLUMNS, lookup_kind
@@ -34,7 +33,7 @@ from mlflow_perf.publish.final_document import (
     tag_document,
 )
 from mlflow_perf.publish.group_journal import GROUP_PART, remove_left_over_notes
-from mlflow_perf.publish.journal import BEGUN, FORMAT, REMOVED, SUFFIX, live
+from mlflow_perf.publish.journal import FORMAT, REMOVED, SUFFIX, live
 from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.pipeline_journal import explain_unfinished, find_work, list_left_steps
@@ -49,10 +48,11 @@ from mlflow_perf.publish.recovery_checks import (
     is_known,
     is_of_this_host,
     is_refusal,
+    remove_begun,
     remove_journal,
     shorten,
 )
-from mlflow_perf.publish.step_record import share_run
+from mlflow_perf.publish.step_record import is_stand_in, share_run
 from mlflow_perf.publish.workflow_renewal import renew_workflows
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
@@ -64,7 +64,6 @@ from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 
 _RATES = {column.name for column in COLUMNS.values() if column.is_rate}
-_BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
 _log = get_logger(__name__)
 
@@ -231,10 +230,14 @@ def _rebuild_document(
 
 
 def recover(
-    folder: Path | None = None, *, of_any_host: bool = False, ended: End | None = None
+    folder: Path | None = None,
+    *,
+    of_any_host: bool = False,
+    store: str = "",
+    ended: End | None = None,
 ) -> Iterator[Recovered]:
     """Send every orphaned journal of a folder; yield those that are done. See `recover_each`."""
-    each = recover_each(folder, of_any_host=of_any_host, ended=ended)
+    each = recover_each(folder, of_any_host=of_any_host, store=store, ended=ended)
     return filter(lambda one: one.is_done, each)
 
 
@@ -243,6 +246,7 @@ def recover_each(
     *,
     of_any_host: bool = False,
     workspace: str | None = None,
+    store: str = "",
     switch_store: bool = False,
     ended: End | None = None,
 ) -> Iterator[Recovered]:
@@ -258,23 +262,13 @@ def recover_each(
             not show that a journal is locked.
         workspace: MLflow's workspace for journals of mlflow-perf 0.1, which do not name theirs;
             default: the current one.
+        store: Send only what goes there; default: all.
         switch_store: See `renew_workflows`.
         ended: How jobs ended that could not write it, if that is known; else they were killed.
     """
     place = find_state_folder() if folder is None else folder
-    # A process that died while it wrote a `.new` file left the journal itself complete. A live
-    # process replaces the journal within milliseconds.
-    for path in place.glob(f"*{BEGUN}"):
-        if path.with_suffix(SUFFIX).name in live:
-            continue
-        try:
-            with open_journal(path) as handle:
-                is_old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
-                if is_old and lock(handle) and is_same_file(path, handle):
-                    path.unlink(missing_ok=True)
-        except (DocumentError, OSError) as error:
-            _log.debug("%s is left there: %s", path, error)
-    whole = Pass(of_any_host, workspace, ended)
+    remove_begun(place)
+    whole = Pass(of_any_host, workspace, store, ended)
     # A group or pipeline comes after its steps: its report is about theirs.
     found = sorted(place.glob(f"*{SUFFIX}"), key=lambda one: (GROUP_PART in one.name, one))
     for path in chain(list_left_steps(place), found):
@@ -295,6 +289,7 @@ class Pass:
     Attributes:
         of_any_host: Whether to send a journal whose job may still run, as far as is known here.
         workspace: Where to send a journal that names no workspace; None for the current one.
+        store: The only store to send to; empty for any.
         ended: How the jobs ended by themselves, if that is known.
         away: Server that failed before → why.
         sent: Workspace → store and id of each run there that has got a report.
@@ -302,6 +297,7 @@ class Pass:
 
     of_any_host: bool = False
     workspace: str | None = None
+    store: str = ""
     ended: End | None = None
     away: dict[str, str] = field(default_factory=dict)
     sent: dict[str | None, list[tuple[str, str]]] = field(default_factory=dict)
@@ -365,6 +361,8 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
         return Recovered(*find_destination(_read_lines(data)[0]), why, "running")
     delivery, cause = read_journal(data, name=str(path), spooled=spooled, ended=whole.ended)
     run, uri = delivery.run, delivery.run.tracking_uri
+    if whole.store and not is_same_store(uri, whole.store):
+        return Recovered(run.run_id, delivery.index, "it goes to another store", "kept")
     if run.workspace is None:
         run.workspace = whole.workspace
     check_store(run)
@@ -382,7 +380,7 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
             raise
         whole.away[uri] = f"{redact_password(uri)} failed: {shorten(reason_of(error))}"
         raise ConnectionRefusedError(whole.away[uri]) from error
-    remove_journal(path, spooled)
+    remove_journal(path, spooled, sent_to=run_id)
     if run_id and outcome == "sent":
         whole.sent.setdefault(run.workspace, []).append((uri, run_id))
     return Recovered(run_id, delivery.index, cause, outcome)
@@ -391,7 +389,7 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
 def _deliver(delivery: Delivery, path: Path) -> tuple[str, str | None]:
     """Send what a journal has, unless its run has it; return the outcome and the run's id."""
     share_run(path, delivery)
-    outcome = "known" if is_known(delivery) else "sent"
+    outcome = "known" if is_known(delivery, is_stand_in=is_stand_in(path)) else "sent"
     delivery.run.has_page = has_page(delivery.run.tracking_uri)
     has_figures = delivery.document.started is not None or delivery.document.summary
     if not has_figures and (ended := end_without_figures(delivery, path)) is not None:

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +23,10 @@ from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.node.step_notes import read_end, read_stop_note
 from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
-from mlflow_perf.publish.journal_file import open_journal
+from mlflow_perf.publish.journal import BEGUN, SUFFIX, live
+from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal, read_head
 from mlflow_perf.publish.pipeline_journal import WORK_TAG, end_steps
+from mlflow_perf.publish.step_record import list_stand_ins
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.recorders import spool
@@ -36,7 +39,7 @@ from mlflow_perf.tracking.client import (
 )
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.load import fetch_file
-from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, PerfRun
+from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, TAG, PerfRun
 from mlflow_perf.tracking.recorded_runs import discard_repeated_runs, find_recorded_run
 from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, tag_notes
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -47,6 +50,7 @@ UNKNOWN_CAUSE = "the process was killed or ended without a word (SIGKILL, OOM ki
 UNWRITTEN = "its journal ends early, because it could not be written"
 _DAMAGED = "its journal is damaged in line {}, so how its job ended is not known"
 _SAME_START_SEC = 0.001
+_BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 _UNSURE = "could not determine whether the server supports workspaces"  # of a server before 3.10
 # What MLflow, or a database's driver, sends to any server that an address names.
 _CREDENTIALS = (
@@ -158,11 +162,40 @@ def find_spool(place: Path, head: Mapping[str, Any]) -> Path | None:
     return folder if folder.is_dir() and not folder.is_symlink() else None
 
 
-def remove_journal(path: Path, spooled: Path | None) -> None:
-    """Remove a journal, and the folder of its processes if it has one."""
+def remove_begun(place: Path) -> None:
+    """Remove what processes wrote that died while they replaced their journals.
+
+    The journal itself is complete then. A live process replaces it within milliseconds.
+
+    Args:
+        place: The folder of the journals.
+    """
+    for path in place.glob(f"*{BEGUN}"):
+        if path.with_suffix(SUFFIX).name in live:
+            continue
+        try:
+            with open_journal(path) as handle:
+                is_old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
+                if is_old and lock(handle) and is_same_file(path, handle):
+                    path.unlink(missing_ok=True)
+        except (DocumentError, OSError) as error:
+            _log.debug("%s is left there: %s", path, error)
+
+
+def remove_journal(path: Path, spooled: Path | None, *, sent_to: str | None = None) -> None:
+    """Remove a journal, and the folder of its processes if it has one.
+
+    Args:
+        path: The journal.
+        spooled: The folder.
+        sent_to: The run that has its report now. Beside that of a pipeline's step, what the runner
+            measured goes, too.
+    """
     path.unlink(missing_ok=True)
     if spooled is not None:
         spool.remove(spooled)
+    for other in list_stand_ins(path, sent_to):
+        remove_journal(other, find_spool(other.parent, read_head(other)))
 
 
 def shorten(reason: str) -> str:
@@ -202,11 +235,15 @@ def call_in_workspace(run: RunHandle, call: Callable[[], T]) -> T:
     return call()
 
 
-def is_known(delivery: Delivery) -> bool:
+def is_known(delivery: Delivery, *, is_stand_in: bool = False) -> bool:
     """Return whether the run already has this recording, sent at its end or by another recover.
 
     The journal of a job that changed its working folder, or whose network failed while it removed
     the journal, has no more than the run, and often less.
+
+    Args:
+        delivery: What the journal says.
+        is_stand_in: Whether any report that the run has counts more.
 
     Raises:
         DocumentError: When the store has no such run, as after `mlflow gc`.
@@ -233,6 +270,8 @@ def is_known(delivery: Delivery) -> bool:
     # The file alone is not all of a report: a deleted run takes files and refuses metrics.
     if stored.info.lifecycle_stage == "deleted" or not stored.data.metrics:
         return False
+    if is_stand_in and f"{TAG}version" in stored.data.tags:
+        return True
     # Our own run is ended last: without that, not everything arrived.
     if run.own_run and stored.info.status == "RUNNING":
         return False

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.uris import redact_param, redact_password
+from mlflow_perf.core.uris import is_same_store, redact_param
+from mlflow_perf.publish.journal import SUFFIX
+from mlflow_perf.publish.journal_file import read_head
 from mlflow_perf.publish.step_files import upload_files
 from mlflow_perf.tracking.client import end_run, open_client
 from mlflow_perf.tracking.delivery import Delivery
@@ -43,7 +45,6 @@ class StepRecord:
         status: How it ended.
         ended: Unix time of its end; None until then.
         end_tags: The tags that it has at the end.
-        store: Its store, without password: the step may choose another one for its reports.
     """
 
     experiment_id: str
@@ -55,7 +56,6 @@ class StepRecord:
     status: str = "KILLED"
     ended: float | None = None
     end_tags: dict[str, str] = field(default_factory=dict)
-    store: str = ""
 
     def keep(self, step: Path) -> None:
         """Write it into the folder of the step, for `complete`."""
@@ -176,16 +176,81 @@ def share_run(path: Path, delivery: Delivery) -> None:
     Raises:
         Exception: Whatever MLflow raises.
     """
-    # The journal is in `journals` or `measured`, and for a later attempt in a folder of that.
-    steps = [folder for folder in list(path.parents)[1:3] if (folder / STARTED).is_file()]
-    run = delivery.run
-    if run.run_id is not None or not steps:
+    run, step = delivery.run, _find_step(path)
+    if run.run_id is not None or step is None or not delivery.is_left:
         return
-    if (record := _read_record(steps[0])) is None:  # MLflow has all else of the step
-        run.run_id = (steps[0] / STARTED).read_text(encoding="utf-8") or None
-    elif redact_password(run.tracking_uri) == record.store:
-        run.run_id = provide_run(open_client(run.tracking_uri), steps[0], record)
+    if (record := _read_record(step)) is None:  # MLflow has all else of the step
+        run.run_id = (step / STARTED).read_text(encoding="utf-8") or None
+    else:
+        run.run_id = provide_run(open_client(run.tracking_uri), step, record)
     run.own_run = run.own_run and run.run_id is None
+
+
+def _find_step(journal: Path) -> Path | None:
+    """Return the folder of the step whose journal this is; None if it is no step's."""
+    # It is in `journals` or `measured`, and for a later attempt in a folder of that.
+    return next((one for one in list(journal.parents)[1:3] if (one / STARTED).is_file()), None)
+
+
+def find_twin(journal: Path) -> Path | None:
+    """Return the folder of the other journals of a step's attempt: `measured` for `journals`.
+
+    Args:
+        journal: What the step reported itself, or what the runner measured beside that.
+    """
+    if (step := _find_step(journal)) is None:
+        return None
+    kind, *attempt = journal.parent.relative_to(step).parts
+    return step.joinpath("measured" if kind == "journals" else "journals", *attempt)
+
+
+def list_stand_ins(journal: Path, run_id: str | None) -> list[Path]:
+    """Return what the runner measured beside a report: it is not sent, once that is.
+
+    Args:
+        journal: Where the report was kept.
+        run_id: The run to which it was sent.
+    """
+    step, twin = _find_step(journal), find_twin(journal)
+    if step is None or twin is None or is_stand_in(journal):
+        return []
+    is_of_step = run_id == (step / STARTED).read_text(encoding="utf-8")
+    return sorted(twin.glob(f"*{SUFFIX}")) if is_of_step and "measured" in twin.parts[-2:] else []
+
+
+def is_stand_in(journal: Path) -> bool:
+    """Return whether the runner measured this of a step whose job reported something itself."""
+    twin = find_twin(journal)
+    return twin is not None and "journals" in twin.parts[-2:] and twin.exists()
+
+
+def is_for_step(journal: Path, run_id: str) -> bool:
+    """Return whether a report is for the run of its step: the job may report to others, too.
+
+    Args:
+        journal: The journal.
+        run_id: The run of the step; empty while it has none.
+    """
+    delivery = _read_delivery(journal)
+    return delivery.get("left") is True or (bool(run_id) and delivery.get("run_id") == run_id)
+
+
+def list_other_stores(journals: Path, uri: str) -> list[str]:
+    """Return the stores to which the reports in a folder go, but for one.
+
+    Args:
+        journals: The folder.
+        uri: The store that is left out.
+    """
+    named = {_read_delivery(path).get("tracking_uri") for path in journals.glob(f"*{SUFFIX}")}
+    stores = [one for one in named if isinstance(one, str) and one]
+    return sorted(one for one in stores if not is_same_store(one, uri))
+
+
+def _read_delivery(journal: Path) -> dict[str, Any]:
+    """Return where the report of a journal goes, as its first line says; nothing if damaged."""
+    delivery = read_head(journal).get("delivery")
+    return delivery if isinstance(delivery, dict) else {}
 
 
 def _read_record(step: Path) -> StepRecord | None:

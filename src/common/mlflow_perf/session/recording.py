@@ -78,12 +78,9 @@ class Recording:
         self.document, self.summary, self.sent = PerfDocument(), dict[str, float](), False
         self.on_free: Callable[[], object] = lambda: None
         self.finder = RunFinder(
-            self.run,
-            self.node,
-            start_timeout_sec=settings.start_timeout,
-            on_made=self._note_run,
+            self.run, self.node, start_timeout_sec=settings.start_timeout, on_made=self._note_run,
             await_shared=lambda sec: None if self._spool is None else self._spool.await_run(sec),
-        )
+        )  # fmt: skip
         self._state_folder = find_state_folder(settings.dir)
         self._scrapers = run_sources.open_scrapers(settings.scrape, settings.interval)
         self._transfers, self._steps = dict[str, NixlKVConnectorStats](), StepMetrics()
@@ -117,6 +114,7 @@ class Recording:
             SettingError: When the store's address can never be used.
         """
         self.gather()
+        self.finder.choose()
         if self.node.samples:
             # Before the run: a kill in between would leave one that nobody ends.
             self._journal = self._open_journal()

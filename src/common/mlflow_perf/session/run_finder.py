@@ -42,7 +42,7 @@ from mlflow_perf.tracking.new_store import (
 )
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.recorded_runs import RECORDING_TAG, discard_repeated_runs, find_job_run
-from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.run_handle import RunHandle, find_step
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -157,8 +157,19 @@ class RunFinder:
         self._pending: MlflowCall[None] | None = None
         self.page_probe: BackgroundCall[Any] | None = None
 
+    def choose(self) -> None:
+        """Take the run that the job has started or was given, if there is one."""
+        run = self._run
+        if run.run_id is None:
+            run.run_id, run.experiment_id = find_active_run()
+        if run.run_id is None:
+            run.run_id = os.environ.get("MLFLOW_RUN_ID", "").strip() or None
+            if (step := find_step()) is not None and run.run_id == step.run_id:
+                # The step's script may have chosen another store since, which has no such run.
+                run.tracking_uri = step.store
+
     def find(self, *, wait: bool = True, postpone: bool = False) -> None:
-        """Find or create the run; while the server is slow or away, a thread goes on with it.
+        """Create the run, unless one was chosen; if the server is slow or away, a thread goes on.
 
         Args:
             wait: Whether the start may wait for a new run; otherwise a thread creates it. A store
@@ -169,9 +180,6 @@ class RunFinder:
             SettingError: When the store's address can never be used.
         """
         run, shown = self._run, redact_password(self._run.tracking_uri)
-        if run.run_id is None:
-            run.run_id, run.experiment_id = find_active_run()
-        run.run_id = run.run_id or os.environ.get("MLFLOW_RUN_ID", "").strip() or None
         if run.run_id is not None:
             self._probe_page()
             return
@@ -221,9 +229,8 @@ class RunFinder:
         uri, fault = self._run.tracking_uri, self._pending.fault if self._pending else ""
         kind = "MLflow store" if is_local(uri) else "tracking server"
         how = f"does not answer ({fault})" if fault else "is slow"
-        _log.warning(
-            "The %s %s %s; the job starts without its run.", kind, redact_password(uri), how
-        )
+        shown = redact_password(uri)
+        _log.warning("The %s %s %s; the job starts without its run.", kind, shown, how)
 
     def _probe_page(self) -> None:
         """Check in the background whether the server has the page, so that exiting need not."""

@@ -32,6 +32,7 @@ class Delivery:
         all_metrics: Whether MLflow gets every metric, and not only the most important.
         is_brief: Whether the run gets only its figures and its document. It is one of many short
             runs that this process has just created, so no other process reports to it.
+        is_left: Whether it is for the run of a pipeline's step that the runner is to make.
     """
 
     document: NodeDocument = field(default_factory=NodeDocument)
@@ -42,6 +43,7 @@ class Delivery:
     tags: dict[str, str] = field(default_factory=dict)
     all_metrics: bool = False
     is_brief: bool = False
+    is_left: bool = False
 
     def __post_init__(self) -> None:
         self.address()
@@ -70,6 +72,7 @@ class Delivery:
             "page": self.run.has_page,
             "all_metrics": self.all_metrics,
             "nonce": self.run.nonce,
+            "left": self.is_left or self.run.is_left,
         }
 
     @classmethod
@@ -90,7 +93,7 @@ class Delivery:
         if (
             not all(isinstance(text, str) for text in texts)
             or not all(isinstance(header[name], (str, type(None))) for name in _RUN_FIELDS)
-            or any(type(header[name]) is not bool for name in ("page", "all_metrics"))
+            or any(type(header[name]) is not bool for name in ("page", "all_metrics", "left"))
             or type(header["started"]) not in (int, float, NoneType)
             or type(index) is not int
             or not 0 <= index <= _MAX_INDEX
@@ -112,5 +115,7 @@ class Delivery:
             **{name: header[name] for name in _RUN_FIELDS},
         )
         run.run_id = run.run_id or None  # a gateway may have answered without one
-        prefix, all_metrics = header["metrics_prefix"], header["all_metrics"]
-        return cls(document, run, index, path, prefix, tags, all_metrics)
+        return cls(
+            document, run, index, path, header["metrics_prefix"], tags, header["all_metrics"],
+            is_left=header["left"] and run.run_id is None,
+        )  # fmt: skip

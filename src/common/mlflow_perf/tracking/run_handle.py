@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mlflow_perf.core.threads import Lock
-from mlflow_perf.core.uris import absolute_store, encode_query, is_http, is_local, strip_credentials
+from mlflow_perf.core.uris import encode_query, is_http, is_local, strip_credentials
 from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.tracking.page_probe import PAGE_PATH
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mlflow_perf.tracking.run_events import StartedRun
 
 __all__ = [
-    "JOB_TAG", "LEFT_STEP_VARIABLE", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "Claim",
-    "LeftStep", "RunHandle", "find_left_step",
+    "JOB_TAG", "PARENT_STORE_VARIABLE", "PARENT_VARIABLE", "STEP_VARIABLE", "Claim",
+    "PipelineStep", "RunHandle", "find_step",
 ]  # fmt: skip
 
 PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
@@ -31,8 +31,8 @@ PARENT_VARIABLE = "MLFLOW_PERF_PARENT"
 PARENT_STORE_VARIABLE = "MLFLOW_PERF_PARENT_STORE"
 """Environment variable with the store of that run; without it, a store is asked for the run."""
 
-LEFT_STEP_VARIABLE = "MLFLOW_PERF_LEFT_STEP"
-"""Environment variable of a pipeline's step for which MLflow made no run: a `LeftStep` as JSON."""
+STEP_VARIABLE = "MLFLOW_PERF_STEP"
+"""Environment variable of the processes of a pipeline's step: a `PipelineStep` as JSON."""
 
 JOB_TAG = "mlflow_perf.job_key"
 """Tag of a run that the nodes of a job share, with the key of their launch."""
@@ -41,28 +41,30 @@ _MAKING_SEC = 60.0
 
 
 @dataclass(frozen=True)
-class LeftStep:
-    """A step of a pipeline for which MLflow made no run: the runner makes it, once it can.
+class PipelineStep:
+    """A step of a pipeline, as its runner names it to the step's processes.
 
     Attributes:
         parent: The run of the pipeline.
         step: Name of the step.
-        store: The store in which the run is to be.
-        experiment: Id of the experiment in which it is to be.
+        store: The store of its run, whichever one its script chooses.
+        experiment: Id of the experiment of its run.
+        run_id: Its run; None where MLflow made none: the runner makes it, once it can.
     """
 
     parent: str
     step: str
     store: str
     experiment: str
+    run_id: str | None = None
 
 
-def find_left_step() -> LeftStep | None:
-    """Return the step that this process is in, if it has no run; None in a group inside it."""
+def find_step() -> PipelineStep | None:
+    """Return the step of a pipeline that this process is in; None in a group inside it."""
     if os.environ.get(PARENT_VARIABLE):
         return None
     try:
-        return LeftStep(**json.loads(os.environ.get(LEFT_STEP_VARIABLE, "")))
+        return PipelineStep(**json.loads(os.environ.get(STEP_VARIABLE, "")))
     except (TypeError, ValueError):
         return None
 
@@ -121,10 +123,8 @@ class RunHandle:
 
         A second one would be a step of its own.
         """
-        left = find_left_step()
-        if left is None or self.run_id is not None:
-            return False
-        return absolute_store(self.tracking_uri) in ("", absolute_store(left.store))
+        step = find_step()
+        return step is not None and step.run_id is None and self.run_id is None
 
     def link(self) -> str | None:
         """Return the address of the run's page on its server; None where there is no such page."""
