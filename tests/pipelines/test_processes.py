@@ -11,11 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.pipelines import processes
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks, write_stop
 from mlflow_perf.pipelines.runner_process import RunnerProcess
+from mlflow_perf.session.closing_line import describe_run
+from mlflow_perf.tracking.run_handle import RunHandle
 
 
 def _run(folder: Path, *commands: str, timeout: float | None = None) -> Ended:
@@ -42,6 +45,14 @@ def test_the_first_failure_ends_the_others(tmp_path: Path) -> None:
     assert (ended.code, ended.who, ended.last_line) == (5, "rank 1", "why")
     assert ended.describe(Limits(None, tmp_path)) == "rank 1 ended with exit code 5: why"
     assert ended.by_itself == ("FAILED", "exit code 5")
+
+
+@pytest.mark.parametrize(("said", "last"), [("it broke", "it broke"), ("", "")])
+def test_the_verdict_of_a_report_is_no_reason(tmp_path: Path, said: str, last: str) -> None:
+    """A script that reports itself ends its log with that line."""
+    closing = describe_run(RunHandle(run_id="0a1b"), NodeDocument(component="fit", status="FAILED"))
+    ended = _run(tmp_path, f"echo '{said}'; echo '{closing}'; exit 3")
+    assert ended.last_line == last
 
 
 def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:

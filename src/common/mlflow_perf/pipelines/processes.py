@@ -6,6 +6,7 @@ If this process is killed, a guard stops them.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ _POLL_SEC = 0.02
 _GRACE_SEC = 10.0
 _LAUNCHED_SEC = 10.0
 _LAST_LINE_BYTES = 4096
+_CLOSING_LINE = re.compile(r"mlflow-perf: .* \| run \w+ \| ")  # of a report: no reason
 _GUARD = Path(__file__).with_name("step_guard.py")
 
 
@@ -174,11 +176,12 @@ class _Child:
         return self.process.poll()
 
     def read_last_line(self) -> str:
-        """Return the last line of its log that is not blank."""
+        """Return the last line of its log that is not blank, and not the verdict of a report."""
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - _LAST_LINE_BYTES))
             lines = file.read().decode("utf-8", "replace").splitlines()
-        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+        told = (line.strip() for line in reversed(lines) if not _CLOSING_LINE.match(line))
+        return next((line[:300] for line in told if line), "")
 
 
 @dataclass
