@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -147,6 +148,23 @@ def test_what_the_runner_measured_of_a_step_that_reported_itself_is_not_sent(
     again = _measure(run, work, "own", run_id, "measured")
     (known,) = recover_each(again.parent)
     assert (known.outcome, list_unsent(work)) == ("known", [])
+
+
+def test_a_report_that_never_began_leaves_the_step_what_the_runner_measured(
+    store: str, tmp_path: Path
+) -> None:
+    """Its job was killed together with the runner, before its block."""
+    journal, run, work = _begin(store, tmp_path)
+    run_id = _begin_step(run, work, "own")
+    own = _measure(run, work, "own", run_id, "journals")
+    head = json.loads(own.read_text().splitlines()[0])
+    del head["started"], head["facts"]
+    own.write_text(json.dumps(head) + "\n")
+    _measure(run, work, "own", run_id, "measured")
+    journal.leave()
+    left = [one.outcome for one in recover_each(tmp_path / "state")]
+    assert (left, list_unsent(work)) == (["not begun", "sent", "sent"], [])
+    assert "max_t_mem_percent" in MlflowClient().get_run(run_id).data.metrics
 
 
 def test_a_report_to_another_store_leaves_the_step_what_the_runner_measured(

@@ -93,7 +93,10 @@ def list_left_steps(place: Path) -> Iterator[Path]:
         if path.name in live or is_at_work(path):
             continue
         if (work := find_work(read_head(path))) is not None:
-            yield from list_unsent(work)
+            unsent = list_unsent(work)
+            yield from unsent
+            # A journal without figures made place for what was measured beside it.
+            yield from (left for left in list_unsent(work) if left not in unsent)
 
 
 def explain_unfinished(work: Path) -> str:

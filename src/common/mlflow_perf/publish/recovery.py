@@ -380,7 +380,7 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
             raise
         whole.away[uri] = f"{redact_password(uri)} failed: {shorten(reason_of(error))}"
         raise ConnectionRefusedError(whole.away[uri]) from error
-    remove_journal(path, spooled, sent_to=run_id)
+    remove_journal(path, spooled, sent_to=None if outcome == "not begun" else run_id)
     if run_id and outcome == "sent":
         whole.sent.setdefault(run.workspace, []).append((uri, run_id))
     return Recovered(run_id, delivery.index, cause, outcome)
