@@ -140,6 +140,19 @@ def test_a_file_of_the_job_gets_no_message() -> None:
     assert subprocess.check_output(command, text=True).split() == ["False", "0", "True"]
 
 
+def test_a_line_of_ours_is_behind_what_was_written_to_the_file_otherwise(tmp_path: Path) -> None:
+    """`> /dev/stderr` opens the file once more, and leaves the place of the descriptor."""
+    code = (
+        "import sys; from mlflow_perf.core.safe_log import get_logger; log = get_logger('x')\n"
+        "log.warning('of ours'); print('of the job', file=open('/dev/stderr', 'w'))\n"
+        "log.warning('of ours, too'); print('of the job again', file=sys.stderr)"
+    )
+    with (tmp_path / "errors").open("w") as errors:
+        subprocess.run([sys.executable, "-c", code], stderr=errors, check=True)
+    said = (tmp_path / "errors").read_text()
+    assert said == "of the job\nof ours, too\nof the job again\n"
+
+
 _SAYS_SOMETHING = """
 import logging
 from mlflow_perf.core.safe_log import get_logger, takes_text

@@ -28,6 +28,7 @@ from mlflow_perf.publish.group_journal import (
     find_step_journals,
     is_at_work,
 )
+from mlflow_perf.session.closing_line import write_line
 from mlflow_perf.session.command import judge_end
 from mlflow_perf.session.group_start import Group, open_group
 from mlflow_perf.session.held_child import HeldChild
@@ -264,6 +265,4 @@ def _leave_to_recover(group: Group, end: Outcome, settings: Settings) -> None:
 
 
 def _say(text: str) -> None:
-    """Print a line, where there still is a terminal; the command's exit code stays."""
-    with contextlib.suppress(OSError):
-        click.echo(f"mlflow-perf: {text}", err=True)
+    write_line(f"mlflow-perf: {text}")
