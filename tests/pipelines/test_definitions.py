@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mlflow_perf.pipelines import definitions
 from mlflow_perf.pipelines.definitions import find_definition
 from mlflow_perf.pipelines.loading import load_job
 from mlflow_perf.pipelines.read_graph import read_graph
 from mlflow_perf.pipelines.sources import Sources
+from mlflow_perf.pipelines.yaml_file import read_yaml
 
 _PIPELINE = """\
 type: pipeline
@@ -89,3 +92,24 @@ def test_a_step_has_the_component_that_its_file_names(tmp_path: Path) -> None:
     steps = read_graph(job, source=path).steps
     named = {name: step.component for name, step in steps.items()}
     assert named == {"a": "mine", "b": "mine", "c": "c", "d": "d"}
+
+
+def test_hundreds_of_steps_read_a_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is read again only once it has changed, and one that is no YAML is none each time."""
+    read: list[str] = []
+
+    def note(path: Path) -> Any:
+        read.append(path.name)
+        return read_yaml(path)
+
+    monkeypatch.setattr(definitions, "read_yaml", note)
+    (tmp_path / "mine.yml").write_text(_COMPONENT)
+    (tmp_path / "other.yml").write_text("name: [unclosed mine")
+    for _ in range(3):
+        assert find_definition("component", "azureml:mine@latest", tmp_path) is not None
+        assert find_definition("component", "azureml:mine:2", tmp_path) is None
+    assert sorted(read) == ["mine.yml", "other.yml"]
+    (tmp_path / "mine.yml").write_text(_COMPONENT.replace("version: 3", "version: 2"))
+    assert find_definition("component", "azureml:mine:2", tmp_path) is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +42,30 @@ def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[s
         return None
     for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")]):
         try:
-            is_named = parts[1].encode() in read_foreign(path, most_mb=1)
-            content = read_yaml(path) if is_named else None
+            data = read_foreign(path, most_mb=1)
         except (OSError, PipelineError):  # other files of the folder may be anything
             continue
+        content = _read_once(path, data) if parts[1].encode() in data else None
         if not isinstance(content, dict) or content.get("name") != parts[1]:
             continue
         version = str(content.get("version") or parts[2])
         is_kind = all(keys & content.keys() for keys in _KEYS[kind])
         if is_kind and parts[2] in (None, version):
             return path.resolve(), content
+    return None
+
+
+@lru_cache(maxsize=64)
+def _read_once(path: Path, content: bytes) -> Any:
+    """Return the data of a YAML file, for which each step of a pipeline asks; None if it is none.
+
+    Args:
+        path: The file.
+        content: What it holds: a file that has changed is read again.
+    """
+    del content
+    with suppress(PipelineError):
+        return read_yaml(path)
     return None
 
 
@@ -67,7 +82,7 @@ def name_component(component: Any, step: str) -> str:
         return str(component.name)
     data = None
     if source := getattr(component, "_source_path", None):
-        with suppress(PipelineError):
-            data = read_yaml(Path(source))
+        with suppress(OSError, PipelineError):
+            data = _read_once(Path(source), read_foreign(Path(source), most_mb=1))
     name = data.get("name") if isinstance(data, Mapping) else None
     return name if isinstance(name, str) and name else step
