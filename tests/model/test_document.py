@@ -189,3 +189,25 @@ def test_bad_documents_say_what_is_wrong(text: str, message: str) -> None:
     """Whatever is not a document is refused with one sentence."""
     with pytest.raises(DocumentError, match=message):
         PerfDocument.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cause"),
+    [
+        ({0: ("signal SIGTERM", 9.0), 1: ("exit code 9", 9.006)}, "exit code 9, node 1"),
+        ({0: ("signal SIGTERM", 9.0), 1: ("exit code 9", 12.0)}, "signal SIGTERM, node 0"),
+        ({0: ("signal SIGTERM", 9.1), 1: ("signal SIGTERM", 9.0)}, "signal SIGTERM, node 1"),
+        ({0: ("exit code 3", 9.1), 1: ("KeyError", 9.0)}, "KeyError, node 1"),
+        ({0: (None, 3.0), 1: ("KeyError", 9.0)}, "KeyError, node 1"),
+        ({0: (None, 3.0), 1: (None, 9.0)}, ""),
+    ],
+)
+def test_the_cause_is_that_of_the_node_for_which_the_others_were_ended(
+    nodes: dict[int, tuple[str | None, float]], cause: str
+) -> None:
+    """A launcher ends the other ranks of a failed node at the same moment as those elsewhere."""
+    documents = {
+        index: NodeDocument(started=100.0, duration_sec=sec, extra={"cause": why} if why else {})
+        for index, (why, sec) in nodes.items()
+    }
+    assert PerfDocument(documents).cause == cause

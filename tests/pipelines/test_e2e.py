@@ -410,9 +410,11 @@ def test_any_parsl_configuration_runs_it(tmp_path: Path, store: Path, write_file
     assert {name: found[name] for name in TASKS} == TASKS
 
 
+LONG_NAME = "训练" * 50  # more bytes than a file's name may have
+
 OTHER_STORES = """
 type: pipeline
-display_name: stores
+display_name: {name}
 jobs:
   in_script:
     type: command
@@ -432,7 +434,9 @@ jobs:
 def test_steps_that_choose_other_stores_have_their_figures(tmp_path: Path, store: Path) -> None:
     """The run of a step is in the pipeline's store; what goes elsewhere waits for that store."""
     path = tmp_path / "stores.yml"
-    path.write_text(OTHER_STORES.format(python=sys.executable, db=tmp_path / "other.db"))
+    path.write_text(
+        OTHER_STORES.format(name=LONG_NAME, python=sys.executable, db=tmp_path / "other.db")
+    )
     ran = _run_here(path, store)
     assert ran.code == 0, ran.err
     for name in ("in_script", "in_variables"):
@@ -440,7 +444,7 @@ def test_steps_that_choose_other_stores_have_their_figures(tmp_path: Path, store
         assert run.info.status == "FINISHED"
         assert run.data.metrics["duration_sec"] > 0
     assert ran.run_of("in_script").data.tags["mlflow_perf.component"] == "inner"
-    (kept,) = store.glob("work/stores-*/**/*.journal")
+    (kept,) = store.glob("work/训*/**/*.journal")
     assert kept.parts[-3:-1] == ("in_variables", "journals")
 
 

@@ -13,6 +13,7 @@ import pytest
 from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.memory_group import limit_memory
+from mlflow_perf.pipelines.sized_attempts import SizedAttempts
 from mlflow_perf.pipelines.step import StepJob, run_step
 from mlflow_perf.pipelines.step_outcome import StepEndedError
 from mlflow_perf.pipelines.step_sizes import StepSize
@@ -96,3 +97,16 @@ def test_a_step_that_hides_a_kill_at_its_size_is_tried_again(job: StepJob) -> No
         run_step(replace(job, step=hiding, size=small, folder=job.folder / "again"))
     told = failed.value.outcome.message
     assert told.startswith("a process of it was killed at the step's size of 120 MB; ")
+
+
+def test_the_seventh_attempt_has_all_of_the_machine(tmp_path: Path) -> None:
+    """A size learned from toy data is no bound, and doubling it for ever would take days."""
+    tiny = StepSize(memory_mb=1, cpus=1, budget_mb=2000.0)
+    with SizedAttempts(tiny, tmp_path, tmp_path / "stop") as sized:
+        why_not = ""
+        while not why_not:
+            with sized.limit(()):
+                pass
+            why_not = sized.grow()
+    assert sized.sizes_mb == [1, 2, 4, 8, 16, 32, 2000]
+    assert why_not == "it had 2,000 MB, all that this machine has for it"

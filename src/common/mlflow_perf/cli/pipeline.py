@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _HEADER = (
     "step", "status", "sec", "nodes", "measured", "{}", "unused", "peak MB", "read MB", "write MB"
 )  # fmt: skip
+_NAME_BYTES = 150
 _SHORT_HOURS = 0.1  # CPU time below it is shown in seconds
 _log = logging.getLogger("mlflow_perf.pipelines")
 
@@ -223,7 +224,8 @@ def _run_graph(
     pythons = find_pythons()
     base = place.folder or Path("pipeline-runs")
     mark_output(base)
-    name = re.sub(r"[^\w-]", "-", graph.name)
+    # The name of a file has 255 bytes at most, and Chinese text three for each character.
+    name = re.sub(r"[^\w-]", "-", graph.name).encode()[:_NAME_BYTES].decode(errors="ignore")
     stamp = time.strftime("%Y%m%d-%H%M%S")
     work = base / "work" / f"{name}-{stamp}-{secrets.token_hex(2)}"
     tracking = Tracking(place)

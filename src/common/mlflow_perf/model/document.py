@@ -37,6 +37,7 @@ MLflow has no such status: its run there is KILLED.
 """
 CIRCUMSTANCES = ("cause", "cut_off", "elsewhere", "overlapping_runs")
 """Names in a report's `extra`, and of tags of its run, absent where there is nothing to say."""
+_SIGTERM, _TOGETHER_SEC = "signal SIGTERM", 1.0
 _TIME_OF_RECORDS = re.compile(r"(ops|transfers)/.*_ms$")
 _ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}
 
@@ -175,13 +176,16 @@ class PerfDocument:
     def cause(self) -> str:
         """Why the job ended early, in a few words; empty where it ended by itself.
 
-        Of several nodes it is that of the first that ended: the others were ended because of it.
+        Of several nodes it is that of the first that ended: the others were ended because of it. A
+        node whose other ranks are ended, too, ends with those: a SIGTERM within a second counts
+        less than what else ended a node.
         """
         ends = {i: (n.started or 0.0) + (n.duration_sec or 0.0) for i, n in self.nodes.items()}
         causes = {i: str(n.extra["cause"]) for i, n in self.nodes.items() if n.extra.get("cause")}
         if not causes:
             return ""
-        first = min(causes, key=lambda index: (ends[index], index))
+        soon = min(ends[index] for index in causes) + _TOGETHER_SEC
+        first = min(causes, key=lambda i: (ends[i] > soon, causes[i] == _SIGTERM, ends[i], i))
         return f"{causes[first]}, node {first}" if len(self.nodes) > 1 else causes[first]
 
     def as_dict(self) -> dict[str, Any]:

@@ -110,9 +110,9 @@ class SizedAttempts:
         most = int((self._total or 1e12) / self.instances)
         if self._wanted >= most:
             return f"it had {self._wanted:,} MB, all that this machine has for it"
-        if len(self.sizes_mb) > _MOST_RETRIES:
-            return f"it was tried with {len(self.sizes_mb)} sizes"
-        self._wanted = min(self.size.grow(self._wanted), most)
+        # A first guess may be far too small, and each attempt may take hours.
+        is_last = len(self.sizes_mb) >= _MOST_RETRIES
+        self._wanted = most if is_last else min(self.size.grow(self._wanted), most)
         self._held.close()
         self._hold()
         return ""
