@@ -15,23 +15,22 @@ from mlflow_perf.pipelines.loading import load_job
 STEP = "type: pipeline\njobs:\n  b: {command: x, environment: 'azureml:e@latest'}\n  a:\n"
 COMMAND = f"{STEP}    command: x\n    environment: azureml:e@latest\n"
 LONE = "type: command\ncommand: x\nenvironment: azureml:e@latest\n"
+TWO = "${{parent.inputs.x}}-${{parent.inputs.y}}"
 CONTROL = "    type: do_while\n    body: ${{parent.jobs.b}}\n"
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (f"{COMMAND}    limits: {{timeout: 1h}}\n", "7: jobs.a.limits.timeout: Not a valid int"),
         (f"{COMMAND}    resources:\n      instance_count: '${{{{parent.inputs.n}}}}'\n",
          "8: jobs.a.resources.instance_count: Not a valid integer."),
         (f"{STEP}    environment: azureml:e@latest\n    command: [x, y]\n",
-         "6: jobs.a.command: Not a valid string."),
-        (f"{COMMAND}    enviroment_variables: {{A: b}}\n",
-         "7: jobs.a.enviroment_variables: Unknown field."),
-        (f"{COMMAND}    type: command\n    limits: {{timeout: 1h}}\n",
-         "8: jobs.a.limits.timeout: Not a valid integer."),
-        (f"{COMMAND}    type: command\n    comand: 1\n",
-         "8: jobs.a.comand: a command has no such field (did you mean 'command'?)."),
+         "6: jobs.a.command: must be a text, not ['x', 'y']."),
+        ("type: pipeline\njobs: [x]\n", "2: jobs: must have the name of each step before its"),
+        (f"{COMMAND}    outputs: {{d: {{type: '${{{{parent.inputs.kind}}}}', path: [1]}}}}\n",
+         "7: jobs.a.outputs.d"),
+        (f"{COMMAND}    inputs: {{b: '{TWO}'}}\n",
+         f"7: {TWO}: a value can hold one expression only."),
         ("type: pipeline\ninputs:\n  d: {type: integr}\njobs: {}\n",
          "3: inputs.d.type: Value 'integr' passed is not in set ['uri_file', 'uri_folder']"),
         (f"{LONE}retry_settings: {{max_retries: 2}}\n", "4: retry_settings: Unknown field."),
@@ -50,6 +49,43 @@ def test_a_fault_has_its_line_its_field_and_its_reason(
     path = tmp_path / "bad.yml"
     path.write_text(text)
     with pytest.raises(PipelineError, match=re.escape(f"bad.yml, line {told}")):
+        load_job(str(path), {})
+
+
+@pytest.mark.parametrize("kind", ["", "    type: command\n"])
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("limits: {timeout: 1h}", "limits.timeout: must be a whole number, not '1h'."),
+        ("resources: {instance_count: two}", "resources.instance_count: must be a whole number"),
+        ("enviroment_variables: {A: b}",
+         "enviroment_variables: a command has no such field (did you mean 'environment_variables'"),
+        ("retry_settings: {}", "retry_settings: a command has no such field: use --retries."),
+        ("description: {a: 1}", "description: must be a text, not {'a': 1}."),
+        ("display_name: [x]", "display_name: must be a text, not ['x']."),
+        ("environment: 5", "environment: must be a text, or fields with values, not 5."),
+        ("tags: [a, b]", "tags: must be fields with values, not ['a', 'b']."),
+        ("inputs: {1: a}", "inputs: the name 1 is no text for YAML: put it in quotes."),
+        ("inputs: {d: {type: integr}}", "inputs.d.type: 'integr' is not known (did you mean 'int"),
+        ("inputs: {d: {type: uri_file, path: x, mode: fly}}",
+         "inputs.d.mode: 'fly' is not known (there is: direct, download, eval_download,"),
+        ("outputs: {d: {type: uri_fold}}", "outputs.d.type: 'uri_fold' is not known (did you"),
+        ("outputs: {d: {mode: fly}}", "outputs.d.mode: 'fly' is not known (there is: direct, mou"),
+        ("distribution: {type: mpii}", "distribution.type: 'mpii' is not known (did you mean 'mpi"),
+        ("distribution: {type: pytorch, process_count_per_instance: two}",
+         "distribution.process_count_per_instance: must be a whole number, not 'two'."),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_of_a_command_is_named_whatever_else_it_might_be(
+    tmp_path: Path, kind: str, fault: str, told: str
+) -> None:
+    """Of the same fault azure-ai-ml says other things with and without the type."""
+    path = tmp_path / "bad.yml"
+    text = f"{STEP}    command: x\n" + ("" if "environment: 5" in fault else
+        "    environment: azureml:e@latest\n")  # fmt: skip
+    path.write_text(f"{text}{kind}    {fault}\n")
+    line = 1 + (text + kind).count("\n")
+    with pytest.raises(PipelineError, match=re.escape(f"bad.yml, line {line}: jobs.a.{told}")):
         load_job(str(path), {})
 
 

@@ -17,19 +17,13 @@ from typing import Any
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.refused_kinds import CONTROL_FLOW, explain_refusal
-from mlflow_perf.pipelines.values import suggest_name
+from mlflow_perf.pipelines.yaml_fields import find_fault
 
 _MISSING, _UNKNOWN = "Missing data for required field.", "Unknown field."
 # Of a kind that the step is not, most fields are missing; a wrong value is one of the right kind.
 _WEIGHTS = {_MISSING: 3.0, _UNKNOWN: 1.0}
 _WRONG_VALUE = 0.5
 _NO_BINDING = "Value passed is not a data binding string"
-_OF_COMMAND = (
-    "code", "command", "component", "compute", "description", "display_name", "distribution",
-    "environment", "environment_variables", "experiment_name", "identity", "inputs", "limits",
-    "name", "outputs", "parent_job_name", "properties", "queue_settings", "resources", "services",
-    "tags", "type", "$schema",
-)  # fmt: skip
 _LITERALS = ("integer", "number", "string", "boolean")
 _PROGRAM_LINE = re.compile(r'File \\*"[^"]*", line \d+')  # of azure-ai-ml's own files
 Leaf = tuple[tuple[str, ...], str]
@@ -121,6 +115,9 @@ def explain(path: Path, data: Any, error: Exception) -> str:
         error: What azure-ai-ml raised.
     """
     file, text = YamlFile(path), _PROGRAM_LINE.sub("", str(error))
+    if (fault := find_fault(data)) is not None:
+        keys, why = fault
+        return f"{file.say(*keys)}: {'.'.join(keys)}: {why}."
     lines = re.findall(r"line (\d+)", text)
     where = f"{path}, line {lines[-1]}" if lines else str(path)
     # Of each fault its message and path, in JSON; the message may hold a schema's answer in JSON.
@@ -129,43 +126,31 @@ def explain(path: Path, data: Any, error: Exception) -> str:
         # A step with a command of its own is also told to have no component.
         others = [one for one in faults if not one[1].endswith(".component")]
         told, at = (others or faults)[0]
-        if not others and (unknown := _find_unknown(data, at.split(".")[1])):
-            field = ("jobs", at.split(".")[1], unknown)
-            hint = suggest_name(unknown, list(_OF_COMMAND))
-            return f"{file.say(*field)}: {'.'.join(field)}: a command has no such field{hint}."
-        message, keys = str(json.loads(told)), [key for key in at.split(".") if key != "*"]
+        message, names = str(json.loads(told)), [key for key in at.split(".") if key != "*"]
         if leaves := _find_nearest(message):
-            keys += leaves[0][0]
+            names += leaves[0][0]
             message = "; or: ".join(dict.fromkeys(why for _, why in leaves))
         else:
             parts = [part for part in message.split("; ") if not part.startswith(_NO_BINDING)]
             message = "; ".join(dict.fromkeys(parts)) or message
-        where = file.say(*keys) if others else where
+        where = file.say(*names) if others else where
         # A name that is no file is also told to be no registered component, at length and first.
         if missing := re.search(r"No such file or directory: [^']+", message):
             message = missing[0]
         shown = " ".join(message.replace(chr(92) + "n", " ").split())[:400]
-        return f"{where}: {'.'.join(keys)}: {shown}"
+        return f"{where}: {'.'.join(names)}: {shown}"
     problem = getattr(error.__cause__ or error.__context__, "problem", None)
     if problem:
         return f"{where} is no YAML: {problem}."
+    whole = re.search(r"definition for input binding (.*\}\})", text)
+    if whole and whole[1].count("${{") > 1:
+        return f"{file.say_text(whole[1])}: {whole[1]}: a value can hold one expression only."
     if binding := re.search(r"\$\{\{.*?\}\}", text):
         return f"{file.say_text(binding[0])}: {binding[0]} names nothing that this pipeline has."
     shown = " ".join(text.split())
     if "type" in shown and "pipeline" in shown and "Couldn't" in shown:
         shown += " A pipeline's file begins with `type: pipeline`."
     return f"{where} cannot be read as a job: {shown[:600]}"
-
-
-def _find_unknown(data: Any, step: str) -> str:
-    """Return a field that a command does not have; empty if the step has none, or no command.
-
-    azure-ai-ml says of it that the step has no component.
-    """
-    job = data["jobs"].get(step) if isinstance(data, dict) and "jobs" in data else None
-    if not isinstance(job, dict) or "command" not in job:
-        return ""
-    return next((str(key) for key in job if str(key) not in _OF_COMMAND), "")
 
 
 def _find_nearest(message: str) -> list[Leaf]:
