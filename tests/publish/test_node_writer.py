@@ -260,7 +260,7 @@ def test_two_components_have_their_own_keys_also_without_artifacts(
         if is_stored:
             place.unlink()
         for name, report in reversed(reports) if is_stored else reports:
-            tags = {"mlflow_perf.component": name}
+            tags = {"mlflow_perf.component": name, "mlflow_perf.version": "1"}
             delivery = Delivery(report, RunHandle(store, run_id=run_id), tags=tags)
             with nullcontext() if is_stored else pytest.raises(NotUploadedError):
                 write_node(delivery)

@@ -14,6 +14,7 @@ from mlflow_perf.publish.slots import (
     Slot,
     choose_tags,
     find_slot,
+    find_unseen_slot,
     is_same_recording,
     merge_reports,
     name_replaced,
@@ -124,3 +125,17 @@ def test_a_report_that_replaces_another_one_says_anew_who_measured_it() -> None:
     assert choose_tags(Slot(), mine, failed) == {
         "mlflow_perf.cause": "", "mlflow_perf.cut_off": "", "a": "b"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tags", "prefix"),
+    [
+        ({}, ""),
+        ({"mlflow_perf.version": "1", "mlflow_perf.component": "fit"}, ""),
+        ({"mlflow_perf.version": "1", "mlflow_perf.component": "load"}, "fit/"),
+        ({"mlflow_perf.status": "FINISHED", "mlflow_perf.component": "load"}, ""),
+    ],
+)
+def test_only_a_report_takes_the_plain_keys(tags: dict[str, str], prefix: str) -> None:
+    """A pipeline's runner may have ended a step's run before the step's own report is sent."""
+    assert find_unseen_slot(NodeDocument(component="fit"), tags).prefix == prefix

@@ -20,7 +20,7 @@ from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import CIRCUMSTANCES, NodeDocument, PerfDocument
 from mlflow_perf.tracking.load import fetch_file
-from mlflow_perf.tracking.perf_run import STATUS_TAG, TAG
+from mlflow_perf.tracking.perf_run import TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -118,7 +118,9 @@ def find_unseen_slot(mine: NodeDocument, tags: Mapping[str, str]) -> Slot:
 
     Another component's may be known by its figures alone, where artifacts cannot be stored.
     """
-    is_first = STATUS_TAG not in tags or tags.get(_COMPONENT_TAG, mine.component) == mine.component
+    # The runner of a pipeline sets the other tags of a report, too, at the end of a step.
+    has_report = f"{TAG}version" in tags
+    is_first = not has_report or tags.get(_COMPONENT_TAG, mine.component) == mine.component
     return Slot() if is_first else Slot(mine.component or "other")
 
 
