@@ -82,6 +82,20 @@ def test_ctrl_c_while_it_imports_ends_it_without_a_word(
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
+def test_the_jobs_folder_for_bytecode_gets_next_to_none_of_ours(tmp_path: Path) -> None:
+    """MLflow alone has two thousand files; the command itself writes there as ever."""
+    (tmp_path / "own.py").write_text("")
+    command = [sys.executable, "-c", "import own"]
+    subprocess.run(
+        [sys.executable, "-m", "mlflow_perf", "run", "--", *command],
+        cwd=tmp_path, env={**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path / "cache")},
+        check=True,
+    )  # fmt: skip
+    found = [path.name for path in (tmp_path / "cache").rglob("*.pyc")]
+    assert [name for name in found if name.startswith("own.")]
+    assert len(found) < 60
+
+
 @pytest.fixture
 def documents(tmp_path: Path) -> list[str]:
     """Return the files of two documents."""

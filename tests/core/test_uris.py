@@ -272,6 +272,8 @@ def test_a_time_limit_of_the_job_ends_the_wait_for_a_server(
         ("http://host/base", "http://host/base/", True),
         ("http://localhost", "http://127.0.0.1", True),
         ("sqlite:///here.db", f"sqlite:////{str(Path.cwd()).lstrip('/')}/here.db", True),
+        ("HTTP://Host:1/a", "http://host:1/a", True),
+        ("http://host/a", "http://host/A", False),
         ("http://localhost:5000", "http://localhost:5001", False),
         ("http://localhost.org", "http://127.0.0.1.org", False),
     ],

@@ -343,6 +343,11 @@ def test_a_step_with_a_store_of_its_own_is_measured_in_the_pipelines(
     assert not [word for word in words if "s3cr3t" in word or "its own" in word]
 
 
+def test_what_parsl_logs_of_a_step_has_none_of_its_command(job: StepJob) -> None:
+    """It may hold a password, and that file is for everybody."""
+    assert repr(_change(job, command="log in as me:s3cr3t@host")) == "StepJob('fit')"
+
+
 def test_a_step_without_one_has_the_pipelines(job: StepJob) -> None:
     """And its run."""
     outer, inner, _ = _show_inside(job)

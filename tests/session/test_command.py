@@ -44,6 +44,7 @@ def test_a_command_that_cannot_be_started_has_the_exit_code_of_a_shell(tmp_path:
         (139, 11, [], 0, ("KILLED", "signal SIGSEGV")),
         (139, 0, [], 0, ("KILLED", "signal SIGSEGV")),
         (142, 14, [], 0, ("KILLED", "signal SIGALRM")),
+        (168, 40, [], 0, ("KILLED", "signal 40")),
         (200, 0, [], 0, ("FAILED", "exit code 200")),
         (0, 0, [], 1, ("FINISHED", None)),
     ],

@@ -13,8 +13,9 @@ from mlflow_perf.analysis.workflow import Workflow, build_workflow
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import MissingDependencyError, RunNotFoundError, SettingError
 from mlflow_perf.model.document import NodeDocument
-from mlflow_perf.tracking.load import fetch_file, is_run_id, make_client, read_documents
+from mlflow_perf.tracking.load import is_run_id, make_client, read_documents
 from mlflow_perf.tracking.perf_run import PerfRun
+from mlflow_perf.tracking.run_files import fetch_file, list_files
 from mlflow_perf.tracking.search import find_children, find_runs, get_run, get_runs
 
 REPORT_FILE = "perf_report.html"
@@ -76,7 +77,7 @@ def make_page(source: str, spans: Spans | None = None) -> Page:
         pictures = _draw(wanted.db, wanted.root)
     elif run is not None and run.run_id is not None:
         client = make_client()
-        if any(file.path == _SPANS for file in client.list_artifacts(run.run_id, "spans")):
+        if any(file.path == _SPANS for file in list_files(client, run.run_id, "spans")):
             with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
                 db = fetch_file(client, run.run_id, _SPANS, Path(folder))
                 try:

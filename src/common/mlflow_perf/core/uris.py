@@ -127,11 +127,14 @@ def absolute_store(uri: str) -> str:
 
 def is_same_store(one: str, other: str) -> bool:
     """Return whether two addresses name one store, as far as their text tells."""
-    plain = [
-        re.sub(r"(?<=://)localhost(?=[:/]|$)", "127.0.0.1", strip_credentials(uri).rstrip("/"))
-        for uri in map(absolute_store, (one, other))
-    ]
-    return plain[0] == plain[1]
+    return _simplify(one) == _simplify(other)
+
+
+def _simplify(uri: str) -> str:
+    """Return an address without what makes no difference: credentials, case, a slash at the end."""
+    plain = strip_credentials(absolute_store(uri)).rstrip("/")
+    plain = re.sub(r"(?i)^https?://[^/]*", lambda found: found[0].lower(), plain)
+    return re.sub(r"(?<=://)localhost(?=[:/]|$)", "127.0.0.1", plain)
 
 
 def strip_credentials(uri: str) -> str:

@@ -88,6 +88,11 @@ class Node:
         del block["pool"], block["local_size"], block["job_key"]
         return {key: value for key, value in block.items() if value is not None}
 
+    def name_job(self) -> dict[str, str]:
+        """Return the host, and the scheduler's job and step, which know why a process was ended."""
+        facts = {"hostname": self.hostname, "job_id": self.job_id, "job_step": self.job_step}
+        return {key: value for key, value in facts.items() if value}
+
     def tags(self) -> dict[str, str]:
         """Return the tags of a run for host, launcher, job, step, partition, number of nodes."""
         facts = {

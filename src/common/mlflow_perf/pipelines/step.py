@@ -56,7 +56,7 @@ _OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE)
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StepJob:
     """A step with everything that a machine needs to run it.
 
@@ -89,6 +89,9 @@ class StepJob:
     fault: str = ""
     size: StepSize | None = None
     runner: RunnerProcess = field(default_factory=RunnerProcess.current)
+
+    def __repr__(self) -> str:
+        return f"StepJob({self.step.name!r})"  # Parsl logs it, and a command may hold passwords
 
     def make_environment(self, run_id: str | None, attempt: int) -> dict[str, str]:
         """Return the step's variables: those of this process without its rank, then its own."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.node.place import detect
 from mlflow_perf.publish.journal import REMOVED, SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal, read_head
 from mlflow_perf.tracking.client import create_run
@@ -37,7 +37,7 @@ def open_group_journal(name: str, run: RunHandle, folder: Path) -> tuple[Deliver
         folder: Folder of the journals.
     """
     run.run_name, run.own_run = f"{name}.group", True  # the journal is named after it
-    document = NodeDocument(node={"hostname": socket.gethostname()}, component=name)
+    document = NodeDocument(node=detect().name_job(), component=name)
     delivery = Delivery(document, run, tags={GROUP_TAG: name})
     return delivery, Journal(delivery, JournalFacts(), folder=folder)
 

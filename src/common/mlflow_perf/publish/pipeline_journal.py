@@ -6,13 +6,13 @@ The reports of its steps are not beside it, but in the pipeline's work folder.
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.exit_cause import End
+from mlflow_perf.node.place import detect
 from mlflow_perf.node.step_notes import ENDED, RUNNER_KILLED, STOP, read_status, read_stop_note
 from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
@@ -51,7 +51,7 @@ def open_pipeline_journal(
         folder: Folder of the journals.
     """
     run.run_name, run.own_run = f"{name}.pipeline", True  # the journal is named after it
-    document = NodeDocument(node={"hostname": socket.gethostname()}, component=name)
+    document = NodeDocument(node=detect().name_job(), component=name)
     delivery = Delivery(document, run, tags={PIPELINE_TAG: name, WORK_TAG: str(work)})
     return delivery, Journal(delivery, JournalFacts(), folder=folder)
 

@@ -38,10 +38,10 @@ from mlflow_perf.tracking.client import (
     provide_experiment,
 )
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, TAG, PerfRun
 from mlflow_perf.tracking.recorded_runs import discard_repeated_runs, find_recorded_run
 from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, tag_notes
+from mlflow_perf.tracking.run_files import fetch_file
 from mlflow_perf.tracking.run_handle import RunHandle
 
 T = TypeVar("T")

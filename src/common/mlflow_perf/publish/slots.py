@@ -19,8 +19,8 @@ from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import CIRCUMSTANCES, NodeDocument, PerfDocument
-from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.perf_run import TAG
+from mlflow_perf.tracking.run_files import fetch_file, list_files
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -202,7 +202,7 @@ class RunReports:
 
     def _list(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the names of the node files in a folder, and of the folders in it."""
-        files = self._client.list_artifacts(self._run_id, f"{self._path}/{folder}".rstrip("/"))
+        files = list_files(self._client, self._run_id, f"{self._path}/{folder}".rstrip("/"))
         # The path that the server gives may lead elsewhere; the last part of it does not.
         names = [(bool(file.is_dir), file.path.rpartition("/")[2]) for file in files]
         return (

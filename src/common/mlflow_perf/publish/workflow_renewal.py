@@ -13,8 +13,8 @@ from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.publish.workflow_report import WORKFLOW_FILE, log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.tracking.client import is_current, open_client, open_run
-from mlflow_perf.tracking.load import fetch_file
 from mlflow_perf.tracking.perf_run import COUNT_TAG, PerfRun
+from mlflow_perf.tracking.run_files import fetch_file
 from mlflow_perf.tracking.search import find_children
 
 _MOST_GROUPS = 100  # tags that anybody can write may make a circle of runs

@@ -130,7 +130,7 @@ def judge_end(code: int, *, ended_by: int, received: Sequence[int], oom_kills: i
         return Outcome("KILLED", f"signal {name if name in asked else asked[0]}")
     # A shell's exit code of 128 + n means one of these; any other may be a program's own.
     if ended_by or name in _ENDING | CRASHES:
-        return Outcome("KILLED", f"signal {name}")
+        return Outcome("KILLED", f"signal {name.removeprefix('signal ')}")  # a real-time signal
     return Outcome("FAILED", f"exit code {code}") if code else Outcome()
 
 

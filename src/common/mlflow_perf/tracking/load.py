@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from functools import partial, reduce
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
 from mlflow_perf.core.foreign_files import read_foreign
@@ -25,6 +25,7 @@ from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.paging import iterate_pages
 from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun, explain_deleted
 from mlflow_perf.tracking.pools import map_beside
+from mlflow_perf.tracking.run_files import fetch_file, list_files
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -345,32 +346,6 @@ def _download_documents(client: MlflowClient, run_id: str, target: Path) -> Path
     return files[0].parent if files else None  # the first component's come first
 
 
-def fetch_file(client: MlflowClient, run_id: str, path: str, folder: Path) -> Path:
-    """Download one file of a run's artifacts and return its local path.
-
-    MLflow's own function first asks whether the path is a folder, and it draws a progress bar for
-    each file on the standard error of a job.
-
-    Args:
-        client: A client of the store.
-        run_id: The run.
-        path: The file's path in the run; its parts must not lead to another folder.
-        folder: The local folder; the file gets the same path below it.
-
-    Raises:
-        Exception: Whatever MLflow raises when the file cannot be read.
-    """
-    try:
-        tracking: Any = client._tracking_client  # noqa: SLF001 - see above
-        fetch = tracking._get_artifact_repo(run_id)._download_file  # noqa: SLF001 - see above
-    except AttributeError:
-        return Path(client.download_artifacts(run_id, path, str(folder)))
-    local = folder / path
-    local.parent.mkdir(parents=True, exist_ok=True)
-    fetch(path, str(local))
-    return local
-
-
 def _list_documents(client: MlflowClient, run_id: str) -> list[str]:
     """Return the paths of a run's node documents; lists other folders only if `perf` has none."""
     folder, waiting = f"{_ARTIFACT_PATH}/", [""]
@@ -388,7 +363,7 @@ def _list_documents(client: MlflowClient, run_id: str) -> list[str]:
 def _list_folder(client: MlflowClient, run_id: str, folder: str) -> tuple[list[str], list[str]]:
     """Return the paths of the node documents in a folder, and of the folders in it."""
     names, folders = [], []
-    for file in client.list_artifacts(run_id, folder.rstrip("/") or None):
+    for file in list_files(client, run_id, folder.rstrip("/") or None):
         name = file.path.removeprefix(folder)
         # A hostile server could name a file outside the folder.
         if name in ("", ".", "..") or re.search(r"[/\\:\x00]", name):
