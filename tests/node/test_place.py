@@ -305,6 +305,6 @@ def test_steps_tries_and_tasks_of_a_job_are_told_apart() -> None:
 
 def test_the_facts_by_which_a_scheduler_is_asked_for_a_reason() -> None:
     """A group or a pipeline has no other facts of a node."""
-    job = detect({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}).name_job()
+    job = replace(detect({}), job_id="7", job_step="0").name_job()
     assert (job["job_id"], job["job_step"]) == ("7", "0")
     assert set(detect({}).name_job()) == {"hostname"}
