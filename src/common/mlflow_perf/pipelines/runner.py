@@ -177,6 +177,8 @@ class Runner:
         if self._store.has_failed or not is_sent:  # it may be back, and then has all of it
             what = "What the steps left could not be sent"
             is_sent = bool(self._store.ask(lambda: send_left(uri, work), what, is_long=True))
+            if is_sent:
+                _log.warning("MLflow has taken by now what could not be sent before.")
         result.is_ended = bool(self._store.ask(end, "The run of the pipeline could not be ended"))
         return result.is_ended and is_sent and not list_unsent(work)
 
