@@ -14,8 +14,10 @@ from mlflow_perf.analysis.step_runs import (
     find_same_hardware,
     load_step_runs,
     name_steps,
+    split_step,
 )
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.perf_run import PerfRun
 
@@ -146,3 +148,22 @@ def test_many_runs_with_figures_are_not_searched_for_children(
     monkeypatch.setattr("mlflow_perf.analysis.step_runs.find_children", search)
     load_step_runs([*(make_run({"a": 1.0}) for _ in range(30)), PerfRun("flow", run_id="f")])
     assert searched == ["flow"]
+
+
+@pytest.mark.parametrize(("tag", "whole"), [("mlflow_perf.step", True), ("mlflow_perf.x", False)])
+def test_a_pipelines_step_is_more_than_its_first_block(tag: str, whole: bool) -> None:
+    """Its script survived the exception of one block, and worked on after all of them."""
+    blocks = [
+        PerfDocument(
+            {0: NodeDocument(component=name, status=status, started=9.0, duration_sec=1.0)}
+        )
+        for name, status in (("load", "FAILED"), ("fit", "FINISHED"))
+    ]
+    blocks[0].components["fit"] = blocks[1]
+    run = PerfRun(
+        "run", component="load", status="FINISHED", started=1.0, ended=60.0,
+        document=blocks[0], tags={tag: "train"},
+    )  # fmt: skip
+    first, second = split_step(run)
+    assert (first.status, first.ended) == (("FINISHED", 60.0) if whole else ("FAILED", 10.0))
+    assert (second.component, second.status, second.ended) == ("fit", "FINISHED", 10.0)

@@ -55,6 +55,12 @@ def test_the_verdict_of_a_report_is_no_reason(tmp_path: Path, said: str, last: s
     assert ended.last_line == last
 
 
+def test_what_is_written_to_the_log_by_its_name_is_kept(tmp_path: Path) -> None:
+    """`>> /dev/stderr` opens the log once more; neither text is written over the other."""
+    _run(tmp_path, "echo one; echo two >> /dev/stderr; echo three")
+    assert (tmp_path / "rank-0.txt").read_text() == "one\ntwo\nthree\n"
+
+
 def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
     """The message names the signal."""
     ended = _run(tmp_path, "kill -9 $$")

@@ -155,7 +155,7 @@ def collect_steps(
     Raises:
         RunNotFoundError: When there are no such steps.
     """
-    parts = [part for child in children for part in child.split()]
+    parts = [part for child in children for part in split_step(child)]
     is_workflow = any(part.has_figures for part in parts)
     own = run.split() if run.has_figures and (with_parent or not is_workflow) else []
     named = name_steps([*own, *(parts if is_workflow else ())])
@@ -167,6 +167,16 @@ def collect_steps(
             f"The run {run.label} holds no performance data, nor does any child of it."
         )
     return StepRuns(run.label, run, steps)
+
+
+def split_step(run: PerfRun) -> list[PerfRun]:
+    """Return a child of a workflow by component.
+
+    The first one of a pipeline's step is the step as a whole, as its runner knows it: its script
+    may work on after the first of its blocks, or survive that one's exception.
+    """
+    first, *others = run.split()
+    return [run if f"{TAG}step" in run.tags else first, *others]
 
 
 def name_steps(runs: Iterable[PerfRun]) -> dict[str, PerfRun]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mlflow_perf.analysis.shared_nodes import charge_shared_nodes
-from mlflow_perf.analysis.step_runs import StepRuns, explain_unread, name_steps
+from mlflow_perf.analysis.step_runs import StepRuns, explain_unread, name_steps, split_step
 from mlflow_perf.analysis.workflow_findings import list_ends, list_findings
 from mlflow_perf.analysis.workflow_steps import Step, StepNode, list_apart, sum_held_cpu_hours
 from mlflow_perf.core.hooks import hooks
@@ -82,7 +82,7 @@ def build_workflow(
         return None
     # A step that outlives its workflow may be a killed one that nobody has ended.
     cut = parent.ended or (time.time() if now is None else now)
-    named = name_steps(part for run in runs for part in run.split())
+    named = name_steps(part for run in runs for part in split_step(run))
     found = charge_shared_nodes([build_step(name, run, cut) for name, run in named.items()])
     found.sort(key=lambda step: (step.started, step.name))
     begin = min(min(step.started, step.submitted or step.started) for step in found)

@@ -276,7 +276,8 @@ def run_ranks(
         for rank in ranks:
             log = logs / rank.log
             # In a session of its own, it gets no Ctrl-C of the terminal before the runner does.
-            with log.open("wb") as file:
+            # A rank may open it once more, as `/dev/stderr`, and write to it from there.
+            with log.open("ab") as file:
                 process = subprocess.Popen(
                     rank.command,
                     cwd=folder,
