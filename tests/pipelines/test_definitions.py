@@ -113,3 +113,18 @@ def test_hundreds_of_steps_read_a_file_once(
     assert sorted(read) == ["mine.yml", "other.yml"]
     (tmp_path / "mine.yml").write_text(_COMPONENT.replace("version: 3", "version: 2"))
     assert find_definition("component", "azureml:mine:2", tmp_path) is not None
+
+
+def test_a_label_stands_for_the_newest_version(tmp_path: Path) -> None:
+    """The first file by its name would be an old one."""
+    for version in ("2", "10", "1", "9.12", "v3"):
+        text = _COMPONENT.replace("version: 3", f"version: '{version}'")
+        (tmp_path / f"mine-{version}.yml").write_text(text)
+
+    def find(address: str) -> str:
+        found = find_definition("component", address, tmp_path)
+        return "" if found is None else found[0].name
+
+    assert find("azureml:mine@latest") == find("mine") == "mine-10.yml"
+    assert find("azureml:mine:2") == "mine-2.yml"
+    assert find("azureml:mine:7") == ""

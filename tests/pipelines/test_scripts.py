@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -92,3 +94,17 @@ def test_a_missing_module_is_named(tmp_path: Path, module: str, message: str) ->
     path.write_text(f"import {module}")
     with pytest.raises(PipelineError, match=message):
         load_job(str(path), {})
+
+
+def test_what_a_script_writes_to_dev_stderr_stays(
+    write_pipeline: WritePipeline, tmp_path: Path
+) -> None:
+    """It opens the file anew; what the command says afterwards goes behind that."""
+    path = write_pipeline(dedent(ONE) + "print('theirs', file=open('/dev/stderr', 'w'))\n")
+    code = (
+        "import sys; from mlflow_perf.pipelines.loading import load_job; load_job(sys.argv[1], {})"
+        "; print('ours', file=sys.stderr)"
+    )
+    with (tmp_path / "errors").open("w") as errors:
+        subprocess.run([sys.executable, "-c", code, str(path)], stderr=errors, check=True)
+    assert (tmp_path / "errors").read_text().splitlines()[-2:] == ["theirs", "ours"]

@@ -18,6 +18,7 @@ from mlflow_perf.publish.slots import (
     is_same_recording,
     merge_reports,
     name_replaced,
+    read_repeated,
 )
 
 
@@ -139,3 +140,24 @@ def test_a_report_that_replaces_another_one_says_anew_who_measured_it() -> None:
 def test_only_a_report_takes_the_plain_keys(tags: dict[str, str], prefix: str) -> None:
     """A pipeline's runner may have ended a step's run before the step's own report is sent."""
     assert find_unseen_slot(NodeDocument(component="fit"), tags).prefix == prefix
+
+
+def test_an_earlier_attempt_keeps_no_plain_keys() -> None:
+    """Another attempt of a step may report under another name; its nodes replace the earlier ones.
+
+    What ended since belongs to this attempt.
+    """
+    first = {i: _document("load", 10.0, count=2) for i in (0, 1)}
+    mine = _document("train", 100.0)
+    assert find_slot(mine, 0, {"": first}).component == "train"
+    slot = find_slot(mine, 0, {"": first}, repeated=50.0)
+    assert (slot.component, slot.index, set(slot.outdated)) == (None, 0, {0, 1})
+    now = {0: _document("train", 100.0), 1: first[1]}
+    assert find_slot(_document("test", 120.0), 0, {"": now}, repeated=50.0).component == "test"
+    assert read_repeated({"mlflow_perf.repeated": "50.0"}) == 50.0
+    assert read_repeated({"mlflow_perf.repeated": "x"}) == read_repeated({}) == 0.0
+
+
+def _document(component: str, started: float, *, count: int = 1) -> NodeDocument:
+    node = {"hostname": "here", "count": count, "pid": int(started)}
+    return NodeDocument(node=node, component=component, started=started, duration_sec=5.0)

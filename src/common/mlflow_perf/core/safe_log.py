@@ -30,9 +30,6 @@ def takes_text() -> bool:
     by SIGPIPE, if the job does not ignore that signal. A file that the job opens after it has
     closed standard error gets that number; unlike a standard stream, children do not inherit it.
     Where nothing more can be written, Python would keep the line, and end with exit code 120.
-
-    In a file, the line is made to go to the end: what a job wrote to `/dev/stderr` is there without
-    having moved the place of this descriptor.
     """
     if not hasattr(select, "poll"):  # Windows
         return True
@@ -41,12 +38,23 @@ def takes_text() -> bool:
     try:
         if not (os.get_inheritable(_STDERR) and _has_room(_STDERR)):
             return False
-        if stat.S_ISREG(os.fstat(_STDERR).st_mode):
-            os.lseek(_STDERR, 0, os.SEEK_END)
+        go_to_end(_STDERR)
         found = waiting.poll(_PATIENCE_MS)
     except OSError:  # the job has closed it
         return not _is_standard_error(sys.stderr)
     return bool(found) and not found[0][1] & (select.POLLERR | select.POLLHUP)
+
+
+def go_to_end(handle: int) -> None:
+    """Let what is written next to a file go behind all that is there.
+
+    What a job wrote to `/dev/stderr` by that name has not moved the place of this descriptor.
+
+    Raises:
+        OSError: When the descriptor is closed.
+    """
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        os.lseek(handle, 0, os.SEEK_END)
 
 
 def _is_standard_error(stream: TextIO) -> bool:

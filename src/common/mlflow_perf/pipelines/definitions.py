@@ -32,6 +32,8 @@ _KEYS = {
 def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """Return the file that defines a registered asset, and its contents; None if there is none.
 
+    Of several versions it is the one that is asked for, else the newest.
+
     Args:
         kind: `data`, `component` or `environment`.
         address: `azureml:NAME:VERSION`, `azureml:NAME@LABEL`, with or without `azureml:`.
@@ -40,6 +42,7 @@ def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[s
     parts = _ADDRESS.match(address)
     if parts is None:
         return None
+    found: list[tuple[list[tuple[int, str]], Path, dict[str, Any]]] = []
     for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")]):
         try:
             data = read_foreign(path, most_mb=1)
@@ -51,8 +54,16 @@ def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[s
         version = str(content.get("version") or parts[2])
         is_kind = all(keys & content.keys() for keys in _KEYS[kind])
         if is_kind and parts[2] in (None, version):
-            return path.resolve(), content
-    return None
+            found.append((_rank_version(version), path.resolve(), content))
+    if not found:
+        return None
+    _, path, content = max(found, key=lambda one: one[0])  # of the same, the first one
+    return path, content
+
+
+def _rank_version(version: str) -> list[tuple[int, str]]:
+    """Return a version so that 10 comes after 9, as the newest is what a label stands for."""
+    return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", version)]
 
 
 @lru_cache(maxsize=64)

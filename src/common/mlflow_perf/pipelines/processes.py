@@ -277,6 +277,7 @@ def run_ranks(
             log = logs / rank.log
             # In a session of its own, it gets no Ctrl-C of the terminal before the runner does.
             # A rank may open it once more, as `/dev/stderr`, and write to it from there.
+            log.write_bytes(b"")
             with log.open("ab") as file:
                 process = subprocess.Popen(
                     rank.command,

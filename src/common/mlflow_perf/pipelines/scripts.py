@@ -8,13 +8,14 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
 from mlflow_perf.core.extras import needing
 from mlflow_perf.core.foreign_files import read_foreign
+from mlflow_perf.core.safe_log import go_to_end
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.stand_in import Record, ScriptEndedError, standing_in
 
@@ -79,6 +80,9 @@ def _as_started(path: Path, folder: Path, argv: list[str]) -> Iterator[None]:
             yield
         finally:
             os.chdir(before)
+            for standard in (1, 2):
+                with suppress(OSError):
+                    go_to_end(standard)
 
 
 def _execute(path: Path, module: ModuleType, record: Record) -> None:

@@ -29,6 +29,7 @@ from mlflow_perf.publish.slots import (
     is_same_recording,
     merge_reports,
     name_replaced,
+    read_repeated,
 )
 from mlflow_perf.reports import html
 from mlflow_perf.reports.speedscope import save_speedscope
@@ -196,9 +197,9 @@ class _NodeWriter:
         """
         mine = self._mine
         seen: Reports | None = None
-        path = ""
+        path, repeated = "", read_repeated(self._stored.data.tags)
         for _ in range(_MAX_LOOKS):
-            slot = find_slot(mine, self._delivery.index, reports)
+            slot = find_slot(mine, self._delivery.index, reports, repeated=repeated)
             if slot.path != path or not self._is_there(slot, reports):
                 path = slot.path
                 self._upload_mine(slot)

@@ -32,6 +32,9 @@ Reports = Mapping[str, Mapping[int, NodeDocument]]
 """Folder below the artifact path, empty for the path itself → index of the node → its report."""
 
 
+REPEATED_TAG = f"{TAG}repeated"
+"""Tag of a run whose job failed and was repeated into it, with the Unix time of that."""
+
 _COMPONENT_TAG = "mlflow_perf.component"  # that of the plain keys
 
 
@@ -71,19 +74,26 @@ class Slot:
         return f"{self.folder}/{name}".lstrip("/")
 
 
-def find_slot(mine: NodeDocument, index: int, reports: Reports) -> Slot:
+def find_slot(mine: NodeDocument, index: int, reports: Reports, *, repeated: float = 0.0) -> Slot:
     """Return the place of a report among the reports that its run already has.
 
     Args:
         mine: The report.
         index: The node's index as the launcher says.
         reports: The reports in the run; an earlier state of this one may be among them.
+        repeated: Unix time at which the job was repeated: no report that had ended by then keeps
+            the plain keys, whatever its component.
     """
     plain = reports.get("", {})
-    is_plain = not plain or any(other.component == mine.component for other in plain.values())
+    holders = [other for other in plain.values() if _end(other) > repeated]
+    is_plain = not holders or any(other.component == mine.component for other in holders)
     component = None if is_plain else mine.component or "other"
     known = plain if component is None else reports.get(clean_folder_name(component), {})
-    known = {i: other for i, other in known.items() if other.component == mine.component}
+    known = {
+        i: other
+        for i, other in known.items()
+        if other.component == mine.component or (is_plain and _end(other) <= repeated)
+    }
     own = next((i for i, other in known.items() if is_same_recording(other, mine)), None)
     if own is None and index in known:
         other = known[index]
@@ -111,6 +121,14 @@ def find_slot(mine: NodeDocument, index: int, reports: Reports) -> Slot:
         if i == index or (i >= count and _end(other) <= _start(mine))
     }
     return Slot(component, index, outdated)
+
+
+def read_repeated(tags: Mapping[str, str]) -> float:
+    """Return when a run's job was repeated last, by its tags; 0 if it was not."""
+    try:
+        return float(tags.get(REPEATED_TAG, 0.0))
+    except ValueError:  # somebody else's
+        return 0.0
 
 
 def find_unseen_slot(mine: NodeDocument, tags: Mapping[str, str]) -> Slot:

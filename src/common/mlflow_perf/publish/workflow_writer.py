@@ -29,6 +29,7 @@ from mlflow_perf.core.uris import (
 )
 from mlflow_perf.errors import SettingError
 from mlflow_perf.publish.note import Links, renew_note
+from mlflow_perf.publish.slots import REPEATED_TAG
 from mlflow_perf.publish.step_files import upload_files
 from mlflow_perf.publish.step_record import StepRecord, make_run, provide_run
 from mlflow_perf.tracking.client import discard_run, end_run, open_client, provide_once
@@ -222,8 +223,9 @@ class Tracking:
         note_reported(RunHandle(absolute_store(self.place.uri), run_id=run_id), node_count)
 
     def forget_report(self, run_id: str) -> None:
-        """Let `has_report` tell of a report that comes from now on; the present one stays."""
+        """Let reports from now on have the place of the present one, which stays beside them."""
         self.untag(run_id, f"{TAG}version")
+        self.tag(run_id, REPEATED_TAG, str(time.time()))
 
     def tag(self, run_id: str, key: str, value: str) -> None:
         """Set a tag of a run."""
