@@ -200,6 +200,8 @@ def test_bad_documents_say_what_is_wrong(text: str, message: str) -> None:
         ({0: ("exit code 3", 9.1), 1: ("KeyError", 9.0)}, "KeyError, node 1"),
         ({0: (None, 3.0), 1: ("KeyError", 9.0)}, "KeyError, node 1"),
         ({0: (None, 3.0), 1: (None, 9.0)}, ""),
+        ({0: ("rank 3 ended with exit code 1", 9.0), 1: ("KeyError", 9.1)}, "KeyError, node 1"),
+        (dict.fromkeys((0, 1), ("rank 3 ended with signal 9", 9.0)), "rank 3 ended with signal 9"),
     ],
 )
 def test_the_cause_is_that_of_the_node_for_which_the_others_were_ended(

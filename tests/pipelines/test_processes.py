@@ -13,6 +13,7 @@ import pytest
 
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.exit_cause import End
+from mlflow_perf.node.step_notes import read_stop_note
 from mlflow_perf.pipelines import processes
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks, write_stop
@@ -59,6 +60,20 @@ def test_what_is_written_to_the_log_by_its_name_is_kept(tmp_path: Path) -> None:
     """`>> /dev/stderr` opens the log once more; neither text is written over the other."""
     _run(tmp_path, "echo one; echo two >> /dev/stderr; echo three")
     assert (tmp_path / "rank-0.txt").read_text() == "one\ntwo\nthree\n"
+
+
+def test_those_that_are_ended_with_a_failed_rank_know_which_one(tmp_path: Path) -> None:
+    """Their reports would blame the signal that ended them."""
+    note = tmp_path / "stopped-1"
+    ranks = [
+        Rank(("bash", "-c", text), {}, f"rank-{i}.txt")
+        for i, text in enumerate(("exec sleep 60", "kill -9 $$"))
+    ]
+    limits = Limits(None, tmp_path / "stop", note=note)
+    environ = {"PATH": os.environ["PATH"]}
+    ended = run_ranks(ranks, folder=tmp_path, logs=tmp_path, environ=environ, limits=limits)
+    assert ended.describe(limits) == "rank 1 ended with signal 9"
+    assert read_stop_note(str(note)) == ("KILLED", "rank 1 ended with signal 9")
 
 
 def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:

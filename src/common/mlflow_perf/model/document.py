@@ -37,7 +37,7 @@ MLflow has no such status: its run there is KILLED.
 """
 CIRCUMSTANCES = ("cause", "cut_off", "elsewhere", "overlapping_runs")
 """Names in a report's `extra`, and of tags of its run, absent where there is nothing to say."""
-_SIGTERM, _TOGETHER_SEC = "signal SIGTERM", 1.0
+_SIGTERM, _OF_RANK, _TOGETHER_SEC = "signal SIGTERM", "rank ", 1.0
 _TIME_OF_RECORDS = re.compile(r"(ops|transfers)/.*_ms$")
 _ITEM_TYPES: dict[str, Any] = {"summary": float, "reports": list[float | None]}
 
@@ -177,16 +177,18 @@ class PerfDocument:
         """Why the job ended early, in a few words; empty where it ended by itself.
 
         Of several nodes it is that of the first that ended: the others were ended because of it. A
-        node whose other ranks are ended, too, ends with those: a SIGTERM within a second counts
-        less than what else ended a node.
+        node whose other ranks are ended, too, ends with those: a SIGTERM within a second, and what
+        a pipeline's runner says of another rank, count less than what else ended a node.
         """
         ends = {i: (n.started or 0.0) + (n.duration_sec or 0.0) for i, n in self.nodes.items()}
         causes = {i: str(n.extra["cause"]) for i, n in self.nodes.items() if n.extra.get("cause")}
         if not causes:
             return ""
         soon = min(ends[index] for index in causes) + _TOGETHER_SEC
-        first = min(causes, key=lambda i: (ends[i] > soon, causes[i] == _SIGTERM, ends[i], i))
-        return f"{causes[first]}, node {first}" if len(self.nodes) > 1 else causes[first]
+        others = {i: (why == _SIGTERM) + why.startswith(_OF_RANK) for i, why in causes.items()}
+        first = min(causes, key=lambda i: (ends[i] > soon, others[i], ends[i], i))
+        is_of_node = len(self.nodes) > 1 and not causes[first].startswith(_OF_RANK)
+        return f"{causes[first]}, node {first}" if is_of_node else causes[first]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document as plain data."""

@@ -175,6 +175,11 @@ class _Child:
         """Its exit code; None while it runs."""
         return self.process.poll()
 
+    @property
+    def who(self) -> str:
+        """One of several processes, as the subject of a sentence."""
+        return self.log.stem.replace("-", " ")
+
     def read_last_line(self) -> str:
         """Return the last line of its log that is not blank, and not the verdict of a report."""
         with self.log.open("rb") as file:
@@ -304,6 +309,10 @@ def run_ranks(
                 break
             pause(_POLL_SEC)
         failed = group.failed()
+        if failed and len(ranks) > 1 and limits.note is not None:
+            # Else those that are ended with it would blame the signal.
+            ended = Ended(failed.code or 0, failed.who)
+            write_stop_note(limits.note, "KILLED", ended.describe(limits))
     finally:
         group.stop()
     if has_finished:
@@ -311,7 +320,7 @@ def run_ranks(
     failed = failed or group.failed()
     return Ended(
         code=(failed.code if failed else 0) or (1 if timed_out else 0),
-        who=failed.log.stem.replace("-", " ") if failed and len(ranks) > 1 else "the command",
+        who=failed.who if failed and len(ranks) > 1 else "the command",
         last_line=failed.read_last_line() if failed else "",
         timed_out=timed_out,
         stop=stop,
