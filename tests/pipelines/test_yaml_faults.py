@@ -71,6 +71,8 @@ def test_a_fault_has_its_line_its_field_and_its_reason(
          "inputs.d.mode: 'fly' is not known (there is: direct, download, eval_download,"),
         ("outputs: {d: {type: uri_fold}}", "outputs.d.type: 'uri_fold' is not known (did you"),
         ("outputs: {d: {mode: fly}}", "outputs.d.mode: 'fly' is not known (there is: direct, mou"),
+        ("inputs: {d: {type: uri_file, path: 5}}", "inputs.d.path: must be a text, not 5."),
+        ("distribution: {type: pytorch, nodes: 2}", "distribution.nodes: it has no such field"),
         ("distribution: {type: mpii}", "distribution.type: 'mpii' is not known (did you mean 'mpi"),
         ("distribution: {type: pytorch, process_count_per_instance: two}",
          "distribution.process_count_per_instance: must be a whole number, not 'two'."),

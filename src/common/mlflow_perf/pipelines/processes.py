@@ -279,21 +279,7 @@ def run_ranks(
     clock, watch = _Clock(limits), RunnerWatch(limits.runner)
     try:
         for rank in ranks:
-            log = logs / rank.log
-            # In a session of its own, it gets no Ctrl-C of the terminal before the runner does.
-            # A rank may open it once more, as `/dev/stderr`, and write to it from there.
-            log.write_bytes(b"")
-            with log.open("ab") as file:
-                process = subprocess.Popen(
-                    rank.command,
-                    cwd=folder,
-                    env={**environ, **rank.environment},
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            group.add(_Child(log, process))
+            group.add(_start(rank, logs / rank.log, folder, environ))
         while group.running() and not group.failed():
             if watch.is_gone():  # whose guard would have ended the steps that it started itself
                 write_stop(limits.stop, End("KILLED", RUNNER_KILLED))
@@ -309,10 +295,8 @@ def run_ranks(
                 break
             pause(_POLL_SEC)
         failed = group.failed()
-        if failed and len(ranks) > 1 and limits.note is not None:
-            # Else those that are ended with it would blame the signal.
-            ended = Ended(failed.code or 0, failed.who)
-            write_stop_note(limits.note, "KILLED", ended.describe(limits))
+        if failed and len(ranks) > 1 and not (stop or timed_out):
+            _note_failure(failed, limits)
     finally:
         group.stop()
     if has_finished:
@@ -325,3 +309,27 @@ def run_ranks(
         timed_out=timed_out,
         stop=stop,
     )
+
+
+def _start(rank: Rank, log: Path, folder: Path, environ: Mapping[str, str]) -> _Child:
+    # A rank may open its log once more, as `/dev/stderr`, and write to it from there.
+    log.write_bytes(b"")
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            rank.command,
+            cwd=folder,
+            env={**environ, **rank.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            # In a session of its own, it gets no Ctrl-C of the terminal before the runner does.
+            start_new_session=True,
+        )
+    return _Child(log, process)
+
+
+def _note_failure(failed: _Child, limits: Limits) -> None:
+    """Note which rank has failed: those that are ended with it would blame the signal."""
+    if limits.note is not None:
+        ended = Ended(failed.code or 0, failed.who)
+        write_stop_note(limits.note, "KILLED", ended.describe(limits))

@@ -50,6 +50,7 @@ _NUMBERS = {
     "limits": ("timeout",),
     "resources": ("instance_count",),
 }
+_NUMBERED = ("mpi", "pytorch", "tensorflow")  # have no other fields
 
 
 def find_fault(data: Any) -> Fault | None:
@@ -95,10 +96,18 @@ def _check_pairs(at: tuple[str, ...], field: str, pairs: Mapping[Any, Any]) -> I
         if not isinstance(name, str):
             yield at, f"the name {name!r} is no text for YAML: put it in quotes"
         elif field in ("inputs", "outputs") and isinstance(value, Mapping):
+            if not isinstance(value.get("path", ""), str):
+                yield (*at, name, "path"), f"must be a text, not {_show(value['path'])}"
             for key, choices in _CHOICES[field].items():
                 yield from _check_choice((*at, name, key), value.get(key), choices)
         elif field == "distribution" and name == "type":
             yield from _check_choice((*at, name), value, _CHOICES[field][name])
+        elif (
+            field == "distribution"
+            and pairs.get("type") in _NUMBERED
+            and name not in _NUMBERS[field]
+        ):
+            yield (*at, name), f"it has no such field{suggest_name(name, list(_NUMBERS[field]))}"
         elif name in _NUMBERS.get(field, ()) and not _is_number(value):
             yield (*at, name), f"must be a whole number, not {_show(value)}"
 
