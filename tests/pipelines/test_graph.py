@@ -42,3 +42,13 @@ def test_a_wrong_setting_is_told_before_a_step_runs(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("MLFLOW_PERF_QUIET")
     step.environment["MLFLOW_PERF_INTERVAL"] = "0.5"
     check_settings([graph])
+
+
+@pytest.mark.parametrize(("name", "value"), [("", "x"), ("A=B", "x"), ("A\0", "x"), ("A", "x\0")])
+def test_a_variable_that_no_program_can_have_is_told_before_a_step_runs(
+    name: str, value: str
+) -> None:
+    """Python would refuse to start the step, which looked as if its worker had been lost."""
+    step = Step("a", "c", "x", None, environment={name: value})
+    with pytest.raises(SettingError, match="Step 'a': no program can be given the environment"):
+        check_settings([Graph("g", "g", "e", {"a": step})])

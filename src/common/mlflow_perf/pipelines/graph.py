@@ -200,13 +200,19 @@ class Graph:
 
 
 def check_settings(graphs: Iterable[Graph]) -> None:
-    """Check the settings of mlflow-perf in this environment, and those that steps have themselves.
+    """Check the settings of mlflow-perf in this environment, and the variables of the steps.
 
     Raises:
-        SettingError: One has a value that no step could be measured with.
+        SettingError: One has a value that no step could be measured with, or started.
     """
     Settings.load()
     for step in (step for graph in graphs for step in graph.steps.values()):
+        for name, value in step.environment.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise SettingError(
+                    f"Step {step.name!r}: no program can be given the environment variable "
+                    f"{name!r}: its name must be a text without =, and no NUL may be in it."
+                )
         try:
             Settings.load({**os.environ, **step.environment})
         except SettingError as error:
