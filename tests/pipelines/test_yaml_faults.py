@@ -97,3 +97,20 @@ def test_a_component_is_no_job(tmp_path: Path) -> None:
     path.write_text(f"{LONE}inputs:\n  n: {{type: integer}}\n")
     with pytest.raises(PipelineError, match="is a component: give a pipeline that uses it"):
         load_job(str(path), {})
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "c.yml has no fields of a component."),
+        (b"name: \x80", "c.yml cannot be read: it is no text in UTF-8."),
+    ],
+)
+def test_a_components_file_that_is_none_is_named(tmp_path: Path, content: bytes, told: str) -> None:
+    """azure-ai-ml does not say which file it failed at."""
+    path = tmp_path / "bad.yml"
+    path.write_text("type: pipeline\njobs:\n  a:\n    component: ./c.yml\n")
+    (tmp_path / "c.yml").write_bytes(content)
+    match = r"bad\.yml, line 4: jobs\.a\.component: .*" + re.escape(told)
+    with pytest.raises(PipelineError, match=match):
+        load_job(str(path), {})

@@ -18,6 +18,7 @@ from typing import Any
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.refused_kinds import CONTROL_FLOW, explain_refusal
 from mlflow_perf.pipelines.yaml_fields import find_fault
+from mlflow_perf.pipelines.yaml_file import read_yaml
 
 _MISSING, _UNKNOWN = "Missing data for required field.", "Unknown field."
 # Of a kind that the step is not, most fields are missing; a wrong value is one of the right kind.
@@ -147,10 +148,28 @@ def explain(path: Path, data: Any, error: Exception) -> str:
         return f"{file.say_text(whole[1])}: {whole[1]}: a value can hold one expression only."
     if binding := re.search(r"\$\{\{.*?\}\}", text):
         return f"{file.say_text(binding[0])}: {binding[0]} names nothing that this pipeline has."
+    if bad := _find_bad_component(file, path, data):
+        return bad
     shown = " ".join(text.split())
     if "type" in shown and "pipeline" in shown and "Couldn't" in shown:
         shown += " A pipeline's file begins with `type: pipeline`."
     return f"{where} cannot be read as a job: {shown[:600]}"
+
+
+def _find_bad_component(file: YamlFile, path: Path, data: Any) -> str:
+    """Return which component's file of a pipeline is no YAML; empty if none is known to be."""
+    jobs = data.get("jobs") if isinstance(data, dict) else None
+    for name, job in jobs.items() if isinstance(jobs, dict) else ():
+        place = job.get("component") if isinstance(job, dict) else None
+        if not isinstance(place, str) or not (path.parent / place).is_file():
+            continue
+        where = f"{file.say('jobs', name, 'component')}: jobs.{name}.component"
+        try:
+            if not isinstance(read_yaml(path.parent / place), dict):
+                return f"{where}: {place} has no fields of a component."
+        except PipelineError as error:
+            return f"{where}: {error}"
+    return ""
 
 
 def _find_nearest(message: str) -> list[Leaf]:
