@@ -82,6 +82,8 @@ def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> 
         "late": "FAILED",
         "again": "KILLED",
     }
+    for run_id, info in zip(ids.values(), infos.values(), strict=True):
+        assert client.get_run(run_id).data.tags["mlflow_perf.status"] == info.status
     said = client.get_run(ids["late"]).data.tags["mlflow_perf.error"]
     assert said == "took longer than its limit of 2 s"
     parent = client.get_run(str(run.run_id)).info
