@@ -53,6 +53,12 @@ def _measure(run: RunHandle, work: Path, name: str, run_id: str | None, kind: st
     return path
 
 
+def _begin_measured(run: RunHandle, work: Path) -> tuple[str, Path]:
+    """Make the run of the step `own` and the journal in which its runner measured it."""
+    run_id = _begin_step(run, work, "own")
+    return run_id, _measure(run, work, "own", run_id, "measured")
+
+
 def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> None:
     """Reports of its steps are sent; a step that had ended ends so, the others as KILLED.
 
@@ -139,8 +145,7 @@ def test_what_the_runner_measured_of_a_step_that_reported_itself_is_not_sent(
 ) -> None:
     """Nothing is counted twice, also where the runner was killed after the step had reported."""
     journal, run, work = _begin(store, tmp_path)
-    run_id = _begin_step(run, work, "own")
-    measured = _measure(run, work, "own", run_id, "measured")
+    run_id, measured = _begin_measured(run, work)
     assert list_unsent(work) == [measured]
     own = _measure(run, work, "own", run_id, "journals")
     assert list_unsent(work) == [own]
@@ -157,12 +162,11 @@ def test_a_report_that_never_began_leaves_the_step_what_the_runner_measured(
 ) -> None:
     """Its job was killed together with the runner, before its block."""
     journal, run, work = _begin(store, tmp_path)
-    run_id = _begin_step(run, work, "own")
+    run_id, _ = _begin_measured(run, work)
     own = _measure(run, work, "own", run_id, "journals")
     head = json.loads(own.read_text().splitlines()[0])
     del head["started"], head["facts"]
     own.write_text(json.dumps(head) + "\n")
-    _measure(run, work, "own", run_id, "measured")
     journal.leave()
     left = [one.outcome for one in recover_each(tmp_path / "state")]
     assert (left, list_unsent(work)) == (["not begun", "sent", "sent"], [])
@@ -174,8 +178,7 @@ def test_a_report_to_another_store_leaves_the_step_what_the_runner_measured(
 ) -> None:
     """Each goes where it belongs, whether the other one can be sent or not."""
     journal, run, work = _begin(store, tmp_path)
-    run_id = _begin_step(run, work, "own")
-    measured = _measure(run, work, "own", run_id, "measured")
+    _, measured = _begin_measured(run, work)
     away = RunHandle("http://127.0.0.1:9", run_name="elsewhere")
     other = _measure(away, work, "own", None, "journals")
     assert list_unsent(work) == [other, measured]

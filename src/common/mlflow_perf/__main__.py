@@ -17,7 +17,7 @@ def main() -> None:
     that we need: unmeasured, with one line that says so.
     """
     end_at_interrupt()
-    # That folder is the job's, and MLflow would put thousands of files there.
+    # PYTHONPYCACHEPREFIX names a folder of the job's: MLflow's thousands of files are none of it.
     sys.pycache_prefix = None
     try:
         from mlflow_perf.cli import main as command_line

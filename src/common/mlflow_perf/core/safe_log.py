@@ -30,6 +30,8 @@ def takes_text() -> bool:
     by SIGPIPE, if the job does not ignore that signal. A file that the job opens after it has
     closed standard error gets that number; unlike a standard stream, children do not inherit it.
     Where nothing more can be written, Python would keep the line, and end with exit code 120.
+
+    In a file, the place of the line is the end then.
     """
     if not hasattr(select, "poll"):  # Windows
         return True

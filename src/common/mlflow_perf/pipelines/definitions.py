@@ -32,7 +32,7 @@ _KEYS = {
 def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """Return the file that defines a registered asset, and its contents; None if there is none.
 
-    Of several versions it is the one that is asked for, else the newest.
+    Where the address names no version, it is the newest.
 
     Args:
         kind: `data`, `component` or `environment`.
@@ -42,7 +42,7 @@ def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[s
     parts = _ADDRESS.match(address)
     if parts is None:
         return None
-    found: list[tuple[list[tuple[int, str]], Path, dict[str, Any]]] = []
+    found: list[tuple[str, Path, dict[str, Any]]] = []
     for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")]):
         try:
             data = read_foreign(path, most_mb=1)
@@ -54,15 +54,16 @@ def find_definition(kind: str, address: str, folder: Path) -> tuple[Path, dict[s
         version = str(content.get("version") or parts[2])
         is_kind = all(keys & content.keys() for keys in _KEYS[kind])
         if is_kind and parts[2] in (None, version):
-            found.append((_rank_version(version), path.resolve(), content))
+            found.append((version, path.resolve(), content))
     if not found:
         return None
-    _, path, content = max(found, key=lambda one: one[0])  # of the same, the first one
+    # Of the same version, the first one.
+    _, path, content = max(found, key=lambda one: _rank_version(one[0]))
     return path, content
 
 
 def _rank_version(version: str) -> list[tuple[int, str]]:
-    """Return a version so that 10 comes after 9, as the newest is what a label stands for."""
+    """Return what versions are compared by: 10 is newer than 9."""
     return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", version)]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.refused_kinds import CONTROL_FLOW, explain_refusal
-from mlflow_perf.pipelines.yaml_fields import find_fault
+from mlflow_perf.pipelines.yaml_fields import LITERALS, find_fault
 from mlflow_perf.pipelines.yaml_file import read_yaml
 
 _MISSING, _UNKNOWN = "Missing data for required field.", "Unknown field."
@@ -25,7 +25,6 @@ _MISSING, _UNKNOWN = "Missing data for required field.", "Unknown field."
 _WEIGHTS = {_MISSING: 3.0, _UNKNOWN: 1.0}
 _WRONG_VALUE = 0.5
 _NO_BINDING = "Value passed is not a data binding string"
-_LITERALS = ("integer", "number", "string", "boolean")
 _PROGRAM_LINE = re.compile(r'File \\*"[^"]*", line \d+')  # of azure-ai-ml's own files
 Leaf = tuple[tuple[str, ...], str]
 
@@ -85,7 +84,7 @@ def check_yaml(path: Path, data: Any) -> None:
         raise PipelineError(f"{file.say('create_job')}: a schedule: give the job that it starts.")
     jobs, inputs = data.get("jobs"), data.get("inputs")
     declared = inputs.values() if isinstance(inputs, dict) and jobs is None else ()
-    if any(isinstance(one, dict) and one.get("type") in _LITERALS for one in declared):
+    if any(isinstance(one, dict) and one.get("type") in LITERALS for one in declared):
         raise PipelineError(f"{path} is a component: give a pipeline that uses it.")
     for name, job in jobs.items() if isinstance(jobs, dict) else ():
         if not isinstance(name, str):

@@ -14,6 +14,9 @@ from mlflow_perf.pipelines.values import suggest_name
 Fault = tuple[tuple[str, ...], str]
 """The keys that lead to a value, and what is wrong with it."""
 
+LITERALS = ("integer", "number", "string", "boolean")
+"""The types of inputs that are no data."""
+
 _TEXT, _PAIRS = "a text", "fields with values"
 _FIELDS = {
     **dict.fromkeys(
@@ -29,28 +32,20 @@ _FIELDS = {
     **dict.fromkeys(("parent_job_name", "type", "$schema"), ""),
 }  # fmt: skip
 _INSTEAD = {"retry_settings": "use --retries", "environments": "use environment"}
-_CHOICES: dict[str, dict[str, tuple[str, ...]]] = {
-    "distribution": {"type": ("mpi", "pytorch", "tensorflow", "ray")},
+_DATA = ("uri_file", "uri_folder", "mltable", "mlflow_model", "custom_model", "triton_model")
+_PORTS = {
     "inputs": {
-        "type": (
-            "uri_file", "uri_folder", "mltable", "mlflow_model", "custom_model", "triton_model",
-            "string", "integer", "number", "boolean",
-        ),
+        "type": (*_DATA, *LITERALS),
         "mode": ("ro_mount", "rw_mount", "download", "direct", "eval_mount", "eval_download"),
     },
-    "outputs": {
-        "type": (
-            "uri_file", "uri_folder", "mltable", "mlflow_model", "custom_model", "triton_model",
-        ),
-        "mode": ("rw_mount", "upload", "mount", "direct"),
-    },
-}  # fmt: skip
+    "outputs": {"type": _DATA, "mode": ("rw_mount", "upload", "mount", "direct")},
+}
+_NUMBERED = ("mpi", "pytorch", "tensorflow")  # the distributions whose fields are all numbers
 _NUMBERS = {
     "distribution": ("process_count_per_instance", "worker_count", "parameter_server_count"),
     "limits": ("timeout",),
     "resources": ("instance_count",),
 }
-_NUMBERED = ("mpi", "pytorch", "tensorflow")  # have no other fields
 
 
 def find_fault(data: Any) -> Fault | None:
@@ -92,24 +87,23 @@ def _check_command(keys: tuple[str, ...], job: Mapping[str, Any]) -> Iterator[Fa
 
 
 def _check_pairs(at: tuple[str, ...], field: str, pairs: Mapping[Any, Any]) -> Iterator[Fault]:
+    numbers = _NUMBERS.get(field, ())
+    takes_others = field != "distribution" or pairs.get("type") not in _NUMBERED
     for name, value in pairs.items():
+        place = (*at, str(name))
         if not isinstance(name, str):
             yield at, f"the name {name!r} is no text for YAML: put it in quotes"
-        elif field in ("inputs", "outputs") and isinstance(value, Mapping):
+        elif field in _PORTS and isinstance(value, Mapping):
             if not isinstance(value.get("path", ""), str):
-                yield (*at, name, "path"), f"must be a text, not {_show(value['path'])}"
-            for key, choices in _CHOICES[field].items():
-                yield from _check_choice((*at, name, key), value.get(key), choices)
+                yield (*place, "path"), f"must be a text, not {_show(value['path'])}"
+            for key, choices in _PORTS[field].items():
+                yield from _check_choice((*place, key), value.get(key), choices)
         elif field == "distribution" and name == "type":
-            yield from _check_choice((*at, name), value, _CHOICES[field][name])
-        elif (
-            field == "distribution"
-            and pairs.get("type") in _NUMBERED
-            and name not in _NUMBERS[field]
-        ):
-            yield (*at, name), f"it has no such field{suggest_name(name, list(_NUMBERS[field]))}"
-        elif name in _NUMBERS.get(field, ()) and not _is_number(value):
-            yield (*at, name), f"must be a whole number, not {_show(value)}"
+            yield from _check_choice(place, value, (*_NUMBERED, "ray"))
+        elif name in numbers and not _is_number(value):
+            yield place, f"must be a whole number, not {_show(value)}"
+        elif name not in numbers and not takes_others:
+            yield place, f"it has no such field{suggest_name(name, list(numbers))}"
 
 
 def _check_choice(at: tuple[str, ...], value: Any, choices: tuple[str, ...]) -> Iterator[Fault]:

@@ -21,7 +21,7 @@ from mlflow_perf.publish.step_files import upload_files
 from mlflow_perf.publish.step_record import (
     STARTED,
     complete,
-    find_twin,
+    find_measured,
     is_for_step,
     list_recorded,
 )
@@ -77,7 +77,7 @@ def list_unsent(work: Path) -> list[Path]:
     for step in _list_steps(work):
         own = sorted(step.glob(f"journals/**/*{SUFFIX}"), key=order)
         run_id = (step / STARTED).read_text(encoding="utf-8")
-        kept = {find_twin(path) for path in own if is_for_step(path, run_id)}
+        kept = {find_measured(path) for path in own if is_for_step(path, run_id)}
         measured = sorted(step.glob(f"measured/**/*{SUFFIX}"), key=order)
         found += own + [path for path in measured if path.parent not in kept]
     return found

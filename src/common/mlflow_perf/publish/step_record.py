@@ -1,4 +1,7 @@
-"""What MLflow is to have of a pipeline's step, kept in the step's folder until MLflow has it."""
+"""What MLflow is to have of a pipeline's step, kept in the step's folder until MLflow has it.
+
+That is its run, and the journals of its reports.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ STARTED = "started"
 """File in the folder of a step, with its run's id; empty while it has no run."""
 
 _RECORD = "record.json"
+_JOURNALS, _MEASURED = "journals", "measured"  # of the step itself, and of the runner
 _NAME = "mlflow.runName"
 # Azure ML's REST interface v2.0 takes less than MLflow's own server.
 _BATCH = 100
@@ -192,16 +196,16 @@ def _find_step(journal: Path) -> Path | None:
     return next((one for one in list(journal.parents)[1:3] if (one / STARTED).is_file()), None)
 
 
-def find_twin(journal: Path) -> Path | None:
-    """Return the folder of the other journals of a step's attempt: `measured` for `journals`.
+def find_measured(journal: Path) -> Path | None:
+    """Return where the runner keeps what it measured beside a report; None for no step's report.
 
     Args:
-        journal: What the step reported itself, or what the runner measured beside that.
+        journal: Where a step's job keeps a report of its own.
     """
     if (step := _find_step(journal)) is None:
         return None
     kind, *attempt = journal.parent.relative_to(step).parts
-    return step.joinpath("measured" if kind == "journals" else "journals", *attempt)
+    return step.joinpath(_MEASURED, *attempt) if kind == _JOURNALS else None
 
 
 def list_stand_ins(journal: Path, run_id: str | None) -> list[Path]:
@@ -211,17 +215,19 @@ def list_stand_ins(journal: Path, run_id: str | None) -> list[Path]:
         journal: Where the report was kept.
         run_id: The run to which it was sent.
     """
-    step, twin = _find_step(journal), find_twin(journal)
-    if step is None or twin is None or is_stand_in(journal):
+    step, measured = _find_step(journal), find_measured(journal)
+    if step is None or measured is None:
         return []
     is_of_step = run_id == (step / STARTED).read_text(encoding="utf-8")
-    return sorted(twin.glob(f"*{SUFFIX}")) if is_of_step and "measured" in twin.parts[-2:] else []
+    return sorted(measured.glob(f"*{SUFFIX}")) if is_of_step else []
 
 
 def is_stand_in(journal: Path) -> bool:
     """Return whether the runner measured this of a step whose job reported something itself."""
-    twin = find_twin(journal)
-    return twin is not None and "journals" in twin.parts[-2:] and twin.exists()
+    if (step := _find_step(journal)) is None:
+        return False
+    kind, *attempt = journal.parent.relative_to(step).parts
+    return kind == _MEASURED and step.joinpath(_JOURNALS, *attempt).exists()
 
 
 def is_for_step(journal: Path, run_id: str) -> bool:
