@@ -57,8 +57,8 @@ def test_the_verdict_of_a_report_is_no_reason(tmp_path: Path, said: str, last: s
 
 
 def test_what_is_written_to_the_log_by_its_name_is_kept(tmp_path: Path) -> None:
-    """`>> /dev/stderr` opens the log once more; neither text is written over the other."""
-    _run(tmp_path, "echo one; echo two >> /dev/stderr; echo three")
+    """`/dev/stderr` by its name is the same pipe: nothing is written over anything else."""
+    _run(tmp_path, "echo one; echo two > /dev/stderr; echo three")
     assert (tmp_path / "rank-0.txt").read_text() == "one\ntwo\nthree\n"
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 folder = Path(sys.argv[1])
-command = ("bash", "-c", "sleep 300 & echo $! > child.txt; mv child.txt child; wait")
+script = "trap 'sleep 0.3; echo the last words; exit' TERM; "
+script += "sleep 300 & echo $! > child.txt; mv child.txt child; wait"
+command = ("bash", "-c", script)
 limits = Limits(None, folder / "stop")
 run_ranks([Rank(command, {}, "log")], folder=folder, logs=folder, environ=os.environ, limits=limits)
 """
@@ -30,6 +32,7 @@ def test_a_killed_runner_leaves_no_process(tmp_path: Path) -> None:
     child = int((tmp_path / "child").read_text())
     try:
         _wait(lambda: not _lives(child))
+        _wait(lambda: (tmp_path / "log").read_text() == "the last words\n")
     finally:
         if _lives(child):
             os.kill(child, signal.SIGKILL)

@@ -9,11 +9,10 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -26,6 +25,7 @@ from mlflow_perf.node.step_notes import (
     UNSTARTED,
     write_stop_note,
 )
+from mlflow_perf.pipelines.guard import Guard
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.pipelines.runner_process import RunnerProcess, RunnerWatch
 
@@ -34,7 +34,6 @@ _GRACE_SEC = 10.0
 _LAUNCHED_SEC = 10.0
 _LAST_LINE_BYTES = 4096
 _CLOSING_LINE = re.compile(r"mlflow-perf: .* \| run \w+ \| ")  # of a report: no reason
-_GUARD = Path(__file__).with_name("step_guard.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,26 +188,21 @@ class _Child:
         return next((line[:300] for line in told if line), "")
 
 
-@dataclass
 class _Group:
-    children: list[_Child] = field(default_factory=list)
-    guard: subprocess.Popen[bytes] | None = None
+    """The processes of a step, and the guard that writes their logs.
 
-    def add(self, child: _Child) -> None:
-        """Take a child, which the guard ends when this process is killed."""
-        self.children.append(child)
-        if self.guard is None:
-            # Alone, so that no signal for this process or its terminal ends it.
-            self.guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), str(_GRACE_SEC)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        assert self.guard.stdin is not None
-        with suppress(OSError):  # somebody has ended it
-            os.write(self.guard.stdin.fileno(), f"{child.process.pid}\n".encode())
+    Args:
+        logs: Their log files.
+    """
+
+    def __init__(self, logs: Sequence[Path]) -> None:
+        self.children: list[_Child] = []
+        self.guard = Guard(logs, _GRACE_SEC)
+
+    def start(self, rank: Rank, log: Path, folder: Path, environ: Mapping[str, str]) -> None:
+        environ = {**environ, **rank.environment}
+        process = self.guard.start_process(rank.command, log=log, folder=folder, environ=environ)
+        self.children.append(_Child(log, process))
 
     def running(self) -> list[_Child]:
         return [child for child in self.children if child.code is None]
@@ -242,9 +236,7 @@ class _Group:
             end = time.monotonic() + _GRACE_SEC
             while self.running() and time.monotonic() < end:
                 pause(_POLL_SEC)
-        if self.guard is not None:
-            self.guard.kill()
-            self.guard.communicate()
+        self.guard.end()
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -274,12 +266,12 @@ def run_ranks(
         environ: Environment; each rank adds its own variables.
         limits: When to stop them.
     """
-    group = _Group()
+    group = _Group([logs / rank.log for rank in ranks])
     timed_out, stop, has_finished = False, None, False
     clock, watch = _Clock(limits), RunnerWatch(limits.runner)
     try:
         for rank in ranks:
-            group.add(_start(rank, logs / rank.log, folder, environ))
+            group.start(rank, logs / rank.log, folder, environ)
         while group.running() and not group.failed():
             if watch.is_gone():  # whose guard would have ended the steps that it started itself
                 write_stop(limits.stop, End("KILLED", RUNNER_KILLED))
@@ -293,6 +285,7 @@ def run_ranks(
                     why = "its pipeline was stopped" if status == "KILLED" else why
                     write_stop_note(limits.note, status, why)
                 break
+            group.guard.keep()
             pause(_POLL_SEC)
         failed = group.failed()
         if failed and len(ranks) > 1 and not (stop or timed_out):
@@ -309,23 +302,6 @@ def run_ranks(
         timed_out=timed_out,
         stop=stop,
     )
-
-
-def _start(rank: Rank, log: Path, folder: Path, environ: Mapping[str, str]) -> _Child:
-    # A rank may open its log once more, as `/dev/stderr`, and write to it from there.
-    log.write_bytes(b"")
-    with log.open("ab") as file:
-        process = subprocess.Popen(
-            rank.command,
-            cwd=folder,
-            env={**environ, **rank.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            # In a session of its own, it gets no Ctrl-C of the terminal before the runner does.
-            start_new_session=True,
-        )
-    return _Child(log, process)
 
 
 def _note_failure(failed: _Child, limits: Limits) -> None:

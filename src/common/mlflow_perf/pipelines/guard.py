@@ -1,0 +1,115 @@
+"""Start the guard of a step's processes: it writes their logs, and outlives this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_PROGRAM = Path(__file__).with_name("step_guard.py")
+_LOGGED_SEC = 10.0  # for what is still in a pipe
+_NEW_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class Guard:
+    """The guard of a step's processes; see `step_guard`.
+
+    Args:
+        logs: The log file of each process; they are emptied.
+        grace_sec: Time between SIGTERM and SIGKILL, if this process is killed.
+
+    Raises:
+        OSError: A log could not be made, or no process could be started.
+    """
+
+    def __init__(self, logs: Sequence[Path], grace_sec: float) -> None:
+        self._grace_sec = grace_sec
+        self._groups: list[int] = []
+        self._sources: list[int] = []
+        self._targets: list[int] = []
+        self._sinks: dict[Path, int] = {}
+        try:
+            for log in logs:
+                self._targets.append(os.open(log, _NEW_LOG, 0o666))
+                source, self._sinks[log] = os.pipe()
+                self._sources.append(source)
+            self._process = self._start()
+        except BaseException:
+            self._close()
+            raise
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start it; that this process has the pipes open as well allows to start another one."""
+        pairs = [f"{a}:{b}" for a, b in zip(self._sources, self._targets, strict=True)]
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_PROGRAM), str(self._grace_sec), *pairs],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(*self._sources, *self._targets),
+            # Alone, so that no signal for this process or its terminal ends it.
+            start_new_session=True,
+        )
+        self._tell(process, *self._groups)
+        return process
+
+    @staticmethod
+    def _tell(process: subprocess.Popen[bytes], *lines: object) -> None:
+        assert process.stdin is not None
+        with suppress(OSError):  # somebody has ended it
+            os.write(process.stdin.fileno(), "".join(f"{line}\n" for line in lines).encode())
+
+    def start_process(
+        self, command: Sequence[str], *, log: Path, folder: Path, environ: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start a process that the guard ends when this one is killed.
+
+        Args:
+            command: Program and arguments.
+            log: Its log, one of `logs`.
+            folder: Folder to run in.
+            environ: Its variables.
+        """
+        sink = self._sinks.pop(log)
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                # In a session of its own, it gets no Ctrl-C of the terminal before the runner does.
+                start_new_session=True,
+            )
+        finally:
+            os.close(sink)
+        self._groups.append(process.pid)
+        self._tell(self._process, process.pid)
+        return process
+
+    def keep(self) -> None:
+        """Start it again if somebody has ended it: nobody else reads what the processes write."""
+        if self._process.poll() is not None:
+            self._hang_up()
+            self._process = self._start()
+
+    def end(self) -> None:
+        """Tell it that all has ended, and wait until the logs are complete."""
+        self.keep()
+        self._tell(self._process, "end")
+        self._hang_up()
+        with suppress(subprocess.TimeoutExpired):  # the disk is slow
+            self._process.wait(_LOGGED_SEC)
+        self._close()
+
+    def _hang_up(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def _close(self) -> None:
+        for number in (*self._sources, *self._targets, *self._sinks.values()):
+            os.close(number)
