@@ -217,6 +217,30 @@ def test_totals_are_over_all_steps(make_run: MakeRun) -> None:
     assert "89% of the 7 CPU h held were unused" in " ".join(workflow.findings)
 
 
+def test_a_later_block_of_a_step_is_a_part_of_it() -> None:
+    """Its time is the step's, and counts once; it did not wait while the step worked before it."""
+    blocks = [
+        PerfDocument(
+            {0: NodeDocument(component=name, started=begin, duration_sec=took,
+                             summary={"duration_sec": took})}
+        )
+        for name, begin, took in (("load", 112.0, 3.0), ("fit", 120.0, 4.0))
+    ]  # fmt: skip
+    blocks[0].components["fit"] = blocks[1]
+    script = PerfRun(
+        "b", run_id="b", component="load", status="FINISHED", started=110.0, ended=128.0,
+        document=blocks[0], tags={"mlflow_perf.step": "train", "mlflow_perf.depends_on": "pre"},
+    )  # fmt: skip
+    workflow = built(step("pre", 100, 110, after=""), script)
+    assert [(s.name, s.waited_sec) for s in workflow.steps] == [
+        ("pre", 0.0), ("train", 0.0), ("fit", 0.0),
+    ]  # fmt: skip
+    assert (workflow.totals["running_sec"], workflow.totals["outside_sec"]) == (28.0, 11.0)
+    told = " ".join(workflow.findings)
+    assert "11 s of the steps' 28 s passed outside their measured blocks" in told
+    assert "11 s of that passed outside its measured blocks." in told
+
+
 @pytest.mark.parametrize(
     ("above", "used_sec"), [("p", 5.0), ("a", 4.0), ("elsewhere", 12.0), ("", 12.0)]
 )

@@ -43,6 +43,8 @@ def test_data_becomes_a_value(data: object, value: object) -> None:
     [
         ("${{parent.inputs.rwos}}", "Step 'a' uses the pipeline input rwos, which does not exist"),
         ("${{parent.jobs.fit.outputs.modle}}", "output modle of fit, .*did you mean 'model'"),
+        ("${{parent.job.fit}}", "uses parent.job.fit: a binding is parent.inputs.NAME or"),
+        ("${{parent.jobs.fit}}", "uses parent.jobs.fit: a binding is parent.inputs.NAME or"),
         ("in ${{parent.inputs.data}}", "inserts an input into a text, but it has no plain value"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -60,7 +61,8 @@ class Workflow:
         data = asdict(self)
         for step in data["steps"]:
             step["depends_on"] = step["depends_on"] or ()
-            del step["measured_by"], step["attempts"]
+            for key in ("measured_by", "attempts", "part_of", "parts_sec"):
+                del step[key]
             for node in step["nodes"]:
                 del node["host_cores"]
         return data
@@ -83,7 +85,8 @@ def build_workflow(
     # A step that outlives its workflow may be a killed one that nobody has ended.
     cut = parent.ended or (time.time() if now is None else now)
     named = name_steps(part for run in runs for part in split_step(run))
-    found = charge_shared_nodes([build_step(name, run, cut) for name, run in named.items()])
+    built = _mark_parts([build_step(name, run, cut) for name, run in named.items()], runs)
+    found = charge_shared_nodes(built)
     found.sort(key=lambda step: (step.started, step.name))
     begin = min(min(step.started, step.submitted or step.started) for step in found)
     if parent.started is not None:
@@ -125,6 +128,22 @@ def build_workflow(
         ),
         status=parent.status or "",
     )
+
+
+def _mark_parts(steps: Sequence[Step], runs: Sequence[PerfRun]) -> list[Step]:
+    """Return steps of which those that are later blocks of a pipeline's step name that step."""
+    of_pipeline = {run.run_id for run in runs if f"{TAG}step" in run.tags}
+    wholes = {step.run_id: step.name for step in reversed(steps) if step.run_id in of_pipeline}
+    parts: dict[str, str] = {}
+    parts_sec: dict[str, float] = defaultdict(float)
+    for step in steps:
+        if (whole := wholes.get(step.run_id, step.name)) != step.name:
+            parts_sec[whole] += step.measured_sec
+            parts[step.name] = whole
+    return [
+        replace(step, part_of=parts.get(step.name, ""), parts_sec=parts_sec[step.name])
+        for step in steps
+    ]
 
 
 def _list_blocks(parent: PerfRun, now: float) -> Iterator[tuple[float, float]]:
@@ -244,7 +263,8 @@ def _split_gap(
         until = min(end, step.started)
         took[what] += max(0.0, until - max(start, counted))
         counted = max(counted, until)
-    if step.is_skipped:  # it did not wait: nobody was going to start it
+    # Nobody was going to start a skipped one; a part began when its step came to it.
+    if step.is_skipped or step.part_of:
         return step
     waited_sec = max(0.0, step.started - ready - sum(took.values()))
     return replace(step, waited_sec=waited_sec, reporting_sec=took["own"])
@@ -317,14 +337,15 @@ def _sum_up(steps: Sequence[Step], duration_sec: float, parent: Step) -> dict[st
     if "unused_cpu_hours" in known:
         known["unused_cpu_hours"] = min(known["unused_cpu_hours"], known["cpu_hours"])
     critical = [step for step in steps if step.critical]
+    wholes = [step for step in steps if not step.part_of]
     return {
         **known,
         "duration_sec": duration_sec,
         "steps": float(len(steps)),
         "failed_steps": float(sum(step.is_broken for step in steps)),
-        "running_sec": sum(step.duration_sec for step in steps),
+        "running_sec": sum(step.duration_sec for step in wholes),
         "measured_sec": sum(step.measured_sec for step in steps),
-        "outside_sec": sum(step.outside_sec for step in steps if step.nodes),
+        "outside_sec": sum(step.outside_sec for step in wholes if step.nodes),
         "waited_sec": sum(step.waited_sec for step in steps),
         "reporting_sec": sum(step.reporting_sec for step in steps),
         "critical_running_sec": sum(step.duration_sec for step in critical),

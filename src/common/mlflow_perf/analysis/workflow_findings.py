@@ -110,7 +110,8 @@ def _find_longest(critical: Sequence[Step], whole_sec: float) -> Iterator[str]:
     reason = f" {step.advice}" if step.advice else ""
     # A verdict on a small part of the step's time does not explain the whole.
     if step.nodes and step.measured_sec < 0.5 * step.duration_sec:
-        reason = f" {duration(step.outside_sec)} of that passed outside its measured block."
+        blocks = "blocks" if step.parts_sec else "block"
+        reason = f" {duration(step.outside_sec)} of that passed outside its measured {blocks}."
     yield (
         f"Change first: {step.name}, on the critical path with {duration(step.duration_sec)}, "
         f"{share:.0f}% of the workflow.{reason}"
@@ -119,7 +120,7 @@ def _find_longest(critical: Sequence[Step], whole_sec: float) -> Iterator[str]:
 
 def _find_unmeasured(steps: Sequence[Step], running_sec: float) -> Iterator[str]:
     """Yield how much of the steps' time passed before and after their measured blocks."""
-    outside = {step.name: step.outside_sec for step in steps if step.nodes}
+    outside = {step.name: step.outside_sec for step in steps if step.nodes and not step.part_of}
     total = sum(outside.values())
     if total >= max(_OUTSIDE_MIN_SEC, _OUTSIDE_SHARE * running_sec):
         most = max(outside, key=lambda name: outside[name])

@@ -77,6 +77,9 @@ class Step:
         submitted: Unix time, in seconds; 0.0 where only its dependencies tell when it could begin.
         measured_by: The run whose figures contain its own; empty where there is none.
         attempts: How often a pipeline tried it; its nodes are those of the last attempt.
+        part_of: The step whose time contains its own, as a later block of that step's script;
+            empty where there is none.
+        parts_sec: How much of its time such parts of it cover.
     """
 
     name: str
@@ -96,6 +99,8 @@ class Step:
     submitted: float = 0.0
     measured_by: str = ""
     attempts: int = 1
+    part_of: str = ""
+    parts_sec: float = 0.0
 
     @property
     def ended(self) -> float:
@@ -122,7 +127,7 @@ class Step:
     @property
     def outside_sec(self) -> float:
         """How much of the step's time passed outside its blocks: start-up and end."""
-        return self.duration_sec - self.measured_sec
+        return max(0.0, self.duration_sec - self.measured_sec - self.parts_sec)
 
     @property
     def held_cpu_hours(self) -> float:

@@ -84,6 +84,11 @@ def _read_text(data: Any) -> str:
 def resolve_binding(binding: str, scope: Scope, where: str) -> Value:
     """Return the value of `parent.inputs.<name>` or `parent.jobs.<job>.outputs.<name>`."""
     parts = binding.split(".")
+    if parts[1] != "inputs" and (parts[1], *parts[3:4]) != ("jobs", "outputs"):
+        raise PipelineError(
+            f"{where} uses {binding}: a binding is parent.inputs.NAME or "
+            "parent.jobs.STEP.outputs.NAME."
+        )
     if parts[1] == "inputs":
         name = ".".join(parts[2:])
         if name not in scope.inputs:
