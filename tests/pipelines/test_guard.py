@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -127,6 +128,25 @@ def test_a_log_tells_how_much_of_it_is_missing(log: Path) -> None:
     assert log.read_text() == "\n[mlflow-perf: 4 bytes of this log could not be written]\nkept"
     os.close(source)
     os.close(target)
+
+
+def test_a_disk_that_stays_full_leaves_room_to_tell_what_is_missing(log: Path) -> None:
+    """The last of what could be written gives way."""
+    source, sink = os.pipe()
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    full = resource.getrlimit(resource.RLIMIT_FSIZE)
+    copied = Log(source, target)
+    os.write(sink, b"x" * 300)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, full[1]))
+    try:
+        copied.copy()
+        copied.mark_loss()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, full)
+    told = "\n[mlflow-perf: 159 bytes of this log could not be written]\n"
+    assert log.read_text() == "x" * (200 - len(told)) + told
+    for number in (source, sink, target):
+        os.close(number)
 
 
 def _wait_for(log: Path, text: str) -> None:

@@ -38,6 +38,21 @@ def test_a_killed_runner_leaves_no_process(tmp_path: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+def test_what_a_step_started_in_a_session_of_its_own_is_ended_too(tmp_path: Path) -> None:
+    """As where its runner stops it itself; so are its own children."""
+    code = RUNNER.replace("sleep 300 &", "setsid bash -c 'sleep 300 & echo $! > deep; wait' &")
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as runner:
+        _wait(lambda: (tmp_path / "child").exists() and (tmp_path / "deep").exists())
+        _wait(lambda: (tmp_path / "deep").read_text() != "")
+        runner.kill()
+    left = [int((tmp_path / name).read_text()) for name in ("child", "deep")]
+    try:
+        _wait(lambda: not any(map(_lives, left)))
+    finally:
+        for pid in filter(_lives, left):
+            os.kill(pid, signal.SIGKILL)
+
+
 def _lives(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()

@@ -27,7 +27,7 @@ from mlflow_perf.errors import NotUploadedError
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.publish import node_writer
 from mlflow_perf.publish.node_writer import write_node
-from mlflow_perf.publish.slots import Slot
+from mlflow_perf.publish.slots import REPEATED_TAG, Slot
 from mlflow_perf.tracking import client as client_calls
 from mlflow_perf.tracking import mlflow_call
 from mlflow_perf.tracking.delivery import Delivery
@@ -436,6 +436,32 @@ def test_of_two_attempts_the_later_counts_and_the_other_stays_beside(
     if order[0] > order[1]:
         info = client.get_run(run_id).info
         assert (info.status, info.end_time) == ("FINISHED", 205_000)
+
+
+@pytest.mark.parametrize("again", [("load",), ("train",), ("load", "train")])
+def test_no_component_of_an_earlier_attempt_is_left_beside_the_last_one(
+    store: str, again: tuple[str, ...]
+) -> None:
+    """Its reports stay under other names, whichever of them the repeated job writes again."""
+    client = MlflowClient(store)
+    run_id = client.create_run("0").info.run_id
+    for name, started in (("load", 100.0), ("train", 110.0)):
+        tags = {"mlflow_perf.component": name, "mlflow_perf.version": "1"}
+        write_node(Delivery(_report(name, started), RunHandle(store, run_id=run_id), tags=tags))
+    assert set(get_run(run_id).components) == {"train"}
+    client.delete_tag(run_id, "mlflow_perf.version")
+    client.set_tag(run_id, REPEATED_TAG, "150.0")
+    for i, name in enumerate(again):
+        report, tags = _report(name, 200.0 + 10.0 * i), {"mlflow_perf.component": name}
+        write_node(Delivery(report, RunHandle(store, run_id=run_id), tags=tags))
+    run = get_run(run_id)
+    assert (run.component, set(run.components)) == (again[0], set(again[1:]))
+    document = load(run_id)
+    written = [document, *document.components.values()]
+    assert all((node.started or 0.0) >= 200.0 for one in written for node in one.nodes.values())
+    found = [client.list_artifacts(run_id, path) for path in ("perf", "perf/train")]
+    kept = [file.path for files in found for file in files if "/replaced-node-0" in file.path]
+    assert len(kept) == 2
 
 
 def test_nothing_is_said_to_be_replaced_before_it_is(

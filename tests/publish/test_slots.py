@@ -107,7 +107,7 @@ def test_reports_are_read_once_and_damaged_ones_left_out(
     reports = RunReports(client, run_id, "perf")
     found = reports.look()
     assert {folder: set(nodes) for folder, nodes in found.items()} == {"": {0}, "fit": {0, 1}}
-    assert reports.look(again="node-0.json") == found
+    assert reports.look(again=["node-0.json"]) == found
     whole = merge_reports(found)
     assert [node.component for node in whole.all_nodes()] == ["train", "fit", "fit"]
     assert "perf/node-2.json" in caplog.text

@@ -49,6 +49,21 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(store: str, tmp_path: P
     assert client.list_artifacts(run_id) == []
 
 
+def test_a_step_may_write_a_file_with_the_name_of_its_log(store: str, tmp_path: Path) -> None:
+    """Both are kept, and the log has its name."""
+    for name, text in (("logs/std_log.txt", "ours"), ("code/logs/std_log.txt", "theirs")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "code/logs/more.txt").write_text("more")
+    client = MlflowClient(store)
+    run_id = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
+    upload_files(client, run_id, tmp_path)
+    kept = {"std_log.txt": "ours", "own/std_log.txt": "theirs", "more.txt": "more"}
+    for name, text in kept.items():
+        local = client.download_artifacts(run_id, f"logs/{name}", str(tmp_path))
+        assert Path(local).read_text() == text
+
+
 def test_a_file_that_vanishes_takes_no_other_with_it(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from mlflow_perf.tracking.client import (
     open_run,
     provide_experiment,
     read_chosen_experiment,
+    set_tags,
 )
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.recorded_runs import find_job_run
@@ -44,6 +45,16 @@ def test_a_run_is_created_found_and_ended(store: str, capfd: pytest.CaptureFixtu
     run = open_run(made.run_id, tracking_uri=store)
     assert (run.info.status, run.info.end_time) == ("FAILED", 1_001_000)
     assert capfd.readouterr().out == ""
+
+
+def test_a_text_with_a_nul_is_a_tag_that_postgresql_takes(store: str) -> None:
+    """It may be the last line of a log, or the name of a run."""
+    client = open_client(store)
+    made = create_run("a\0b", tracking_uri=store, tags={"mlflow_perf.step": "c\0d"})
+    set_tags(client, made.info.run_id, {"mlflow_perf.error": "e\0f\udcff"})
+    tags = client.get_run(made.info.run_id).data.tags
+    assert tags["mlflow.runName"] == "a�b"
+    assert (tags["mlflow_perf.step"], tags["mlflow_perf.error"]) == ("c�d", "e�f?")
 
 
 def test_an_answer_that_is_no_tracking_servers_is_noticed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from pathlib import Path
 
 _PROGRAM = Path(__file__).with_name("step_guard.py")
 _LOGGED_SEC = 10.0  # for what is still in a pipe
+# Four times the usual one: a burst of output holds up no process, and Node.js loses what is not in
+# the pipe when it ends.
+_PIPE_BYTES = 262_144
 _NEW_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -36,6 +40,8 @@ class Guard:
                 self._targets.append(os.open(log, _NEW_LOG, 0o666))
                 source, self._sinks[log] = os.pipe()
                 self._sources.append(source)
+                with suppress(OSError):  # this user has too many
+                    fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             self._process = self._start()
         except BaseException:
             self._close()

@@ -6,7 +6,7 @@ Everything goes through `MlflowClient` and the id of a run: see `tracking.client
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from mlflow_perf.publish.slots import (
     RunReports,
     Slot,
     choose_tags,
+    find_left_over,
     find_slot,
     find_unseen_slot,
     is_same_recording,
@@ -49,7 +50,7 @@ from mlflow_perf.tracking.client import (
 )
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.perf_run import STATUS_TAG, PerfRun
+from mlflow_perf.tracking.perf_run import STATUS_TAG, TAG, PerfRun
 from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.run_handle import Claim
 
@@ -118,6 +119,19 @@ def _as_not_uploaded() -> Iterator[None]:
         raise NotUploadedError(f"{_NO_ARTIFACTS}: {first_line(error)}") from error
 
 
+def _rename(
+    folder: str, index: int, report: NodeDocument, files: MutableMapping[str, PerfDocument]
+) -> str:
+    """Add to files what leaves a report in the run under another name; return its new path.
+
+    Not every store can delete an artifact. A document without nodes can replace it.
+    """
+    kept = f"{folder}/{name_replaced(index, report)}".lstrip("/")
+    files[kept] = PerfDocument({index: report})
+    files[f"{folder}/node-{index}.json".lstrip("/")] = PerfDocument()
+    return kept
+
+
 class _NodeWriter:
     """Writes one report to its run, which exists."""
 
@@ -163,7 +177,7 @@ class _NodeWriter:
         self._write_alone(slot)
         if not delivery.run.own_run:
             # Another process may report to the same run at this moment.
-            reports = present.look(again=slot.path)
+            reports = present.look(again=[slot.path])
             if len(merge_reports(reports).all_nodes()) > 1 or not self._is_there(slot, reports):
                 return self._write_with_others(present, reports)
         return [mine]
@@ -202,17 +216,18 @@ class _NodeWriter:
             slot = find_slot(mine, self._delivery.index, reports, repeated=repeated)
             if slot.path != path or not self._is_there(slot, reports):
                 path = slot.path
-                self._upload_mine(slot)
+                left_over = find_left_over(slot, reports, repeated)
+                written = self._upload_mine(slot, left_over)
                 if slot.is_older:
                     return merge_reports(reports).all_nodes()
-                reports = present.look(again=path)
+                reports = present.look(again=written)
             if reports == seen:
                 break
             seen = reports
             document = merge_reports(reports)
-            self._log_figures(document, slot)
+            self._log_figures(document, slot, is_repeated=repeated > 0)
             self._upload(page_of=document)
-            reports = present.look(again=path)
+            reports = present.look(again=[path])
         others = (
             node for node in merge_reports(reports).all_nodes() if node.component == mine.component
         )
@@ -223,8 +238,16 @@ class _NodeWriter:
         there = reports.get(slot.folder, {}).get(slot.index)
         return there is not None and is_same_recording(there, self._mine)
 
-    def _upload_mine(self, slot: Slot) -> None:
-        """Upload this report, and each that it replaces under another name; say so in one line."""
+    def _upload_mine(self, slot: Slot, left_over: Reports) -> Iterable[str]:
+        """Upload this report, and each that it replaces under another name; say so in one line.
+
+        Args:
+            slot: Its place.
+            left_over: What other components reported before the job was repeated.
+
+        Returns:
+            The paths of all that was uploaded.
+        """
         delivery, mine = self._delivery, self._mine
         files: dict[str, PerfDocument] = {}
         notes: list[str] = []
@@ -242,12 +265,12 @@ class _NodeWriter:
                     self._run_id, delivery.index, mine.node.get("hostname"), slot.index,
                 )  # fmt: skip
             for index, older in slot.outdated.items():
-                kept = slot.place(name_replaced(index, older))
-                files[kept] = PerfDocument({index: older})
-                # Not every store can delete an artifact. A document without nodes can replace it.
-                files[slot.place(f"node-{index}.json")] = PerfDocument()
+                kept = _rename(slot.folder, index, older, files)
                 at = f"{delivery.artifact_path}/{kept}"
                 notes.append(f"had an earlier {ours} {index}. This one replaces it; it is now {at}")
+            for folder, nodes in left_over.items():
+                for index, older in nodes.items():
+                    _rename(folder, index, older, files)
             files[slot.path] = PerfDocument({slot.index: mine})
         try:
             with _as_not_uploaded():
@@ -259,6 +282,7 @@ class _NodeWriter:
             raise
         for note in notes:  # not before it is so
             _log.warning("The run %s %s.", self._run_id, note)
+        return files
 
     def _log_figures(
         self,
@@ -267,6 +291,7 @@ class _NodeWriter:
         *,
         with_run: bool = True,
         known: Mapping[str, float] | None = None,
+        is_repeated: bool = False,
     ) -> None:
         """Log the node's metrics, those of the whole run, the tags and the overview.
 
@@ -276,6 +301,7 @@ class _NodeWriter:
             with_run: Whether to log the metrics of the whole run.
             known: The latest metrics of the run. What is the same is not logged again, as by each
                 `recover` where artifacts never arrive.
+            is_repeated: Whether the tags may have components of an earlier attempt.
         """
         delivery, run = self._delivery, self._delivery.run
         prefix = delivery.metrics_prefix + slot.prefix
@@ -289,6 +315,8 @@ class _NodeWriter:
         )
         stored = self._stored.data.tags if slot.outdated else {}
         tags = choose_tags(slot, delivery.tags, stored) | tag_run(document)
+        if is_repeated:
+            tags.setdefault(f"{TAG}components", "[]")  # those of an earlier attempt
         if known is not None and slot.component is not None:  # beside a report without its document
             both = tags, self._stored.data.tags
             tags[STATUS_TAG] = worst_status(one.get(STATUS_TAG, "") for one in both)

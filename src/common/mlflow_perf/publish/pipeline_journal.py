@@ -25,7 +25,7 @@ from mlflow_perf.publish.step_record import (
     is_for_step,
     list_recorded,
 )
-from mlflow_perf.tracking.client import end_run
+from mlflow_perf.tracking.client import end_run, set_tags
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import PIPELINE_TAG, STATUS_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -139,9 +139,8 @@ def end_steps(client: MlflowClient, work: Path) -> None:
         else:  # the runner may have stopped it first, for a reason of its own
             noted = read_stop_note(str(step / f"stopped-{attempt}"))
             status, why = noted or End("KILLED", RUNNER_KILLED)
-        client.set_tag(run_id, STATUS_TAG, status)  # its report may have ended well before
-        if why:
-            client.set_tag(run_id, "mlflow_perf.error", why)
+        tags = {STATUS_TAG: status}  # its report may have ended well before
+        set_tags(client, run_id, tags | ({"mlflow_perf.error": why} if why else {}))
         upload_files(client, run_id, step)
         run = client.get_run(run_id)
         lasted = run.data.metrics.get("duration_sec", 0.0)

@@ -36,6 +36,7 @@ from mlflow_perf.tracking.client import (
     is_current,
     open_client,
     provide_experiment,
+    set_tags,
 )
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG, TAG, PerfRun
@@ -342,8 +343,8 @@ def end_unbegun_run(delivery: Delivery) -> str | None:
     run_id = str(made.info.run_id)
     discard_repeated_runs(run, run_id)
     if made.info.status == "RUNNING":
-        for tag in (CAUSE_TAG, "mlflow_perf.status"):
-            client.set_tag(run_id, tag, delivery.tags[tag])
+        said = (CAUSE_TAG, "mlflow_perf.status")
+        set_tags(client, run_id, {tag: delivery.tags[tag] for tag in said})
         end_run(client, run_id, "KILLED", ended=made.info.start_time / 1000)
     return run_id
 
@@ -378,7 +379,7 @@ def end_group(delivery: Delivery) -> str | None:
             steps = client.search_runs(places, f"tags.`{PARENT_TAG}` = '{run_id}'")
             ended = max([ended, *((step.info.end_time or 0) / 1000 for step in steps)])
         if CAUSE_TAG in delivery.tags:
-            client.set_tag(run_id, CAUSE_TAG, delivery.tags[CAUSE_TAG])
+            set_tags(client, run_id, {CAUSE_TAG: delivery.tags[CAUSE_TAG]})
         end_run(client, run_id, delivery.document.status or "KILLED", ended=ended)
     for key, value in delivery.tags.items():
         if key.startswith(REPORTING_TAG):

@@ -8,7 +8,7 @@ stays beside it under another name. Two hosts that both say that they are node 0
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import reduce
@@ -131,6 +131,21 @@ def read_repeated(tags: Mapping[str, str]) -> float:
         return 0.0
 
 
+def find_left_over(slot: Slot, reports: Reports, repeated: float) -> Reports:
+    """Return the further components' reports of a repeated job's earlier attempts.
+
+    Args:
+        slot: The place of a report of the present attempt; what that one replaces is left out.
+        reports: The reports in the run.
+        repeated: Unix time at which the job was repeated.
+    """
+    return {
+        folder: {index: other for index, other in nodes.items() if _end(other) <= repeated}
+        for folder, nodes in reports.items()
+        if folder not in ("", slot.folder)
+    }
+
+
 def find_unseen_slot(mine: NodeDocument, tags: Mapping[str, str]) -> Slot:
     """Return the place of a report in a run that shows no others.
 
@@ -196,16 +211,17 @@ class RunReports:
         self._path = artifact_path
         self._fetched: dict[str, NodeDocument | None] = {}
 
-    def look(self, *, again: str = "") -> Reports:
+    def look(self, *, again: Iterable[str] = ()) -> Reports:
         """Return the reports that are there now.
 
         Args:
-            again: Path of a report to fetch again, because another process may have replaced it.
+            again: Paths of reports to fetch again, because they may have been replaced.
 
         Raises:
             Exception: Whatever MLflow raises when the artifacts cannot be read.
         """
-        self._fetched.pop(again, None)
+        for path in again:
+            self._fetched.pop(path, None)
         found: dict[str, dict[int, NodeDocument]] = {}
         names, folders = self._list("")
         for folder in ("", *folders):

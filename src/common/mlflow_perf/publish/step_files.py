@@ -14,10 +14,12 @@ from mlflow_perf.core.uris import first_line
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-KEPT_FILES = (("code/outputs", "outputs"), ("code/logs", "logs"))
+_OWN_LOGS = "code/logs"
+KEPT_FILES = (("code/outputs", "outputs"), (_OWN_LOGS, "logs"))
 """Folders that Azure ML keeps of a step's working folder, and their artifact paths."""
 
 _FILES = (("logs", "logs"), *KEPT_FILES)
+_OWN = "own"  # below `logs`: what a step itself has written under the name of a log of ours
 _RETRIED = (408, 429)  # of the statuses from 400 to 499, those that say nothing of the file
 _log = get_logger(__name__)
 
@@ -26,8 +28,8 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     """Give the run of a step its logs, and the files that Azure ML keeps of it.
 
     Named pipes, sockets, links to nothing or to another folder, and files that vanish are left out,
-    and with a warning
-    what cannot be read, and what the store does not take though it takes other files.
+    and with a warning what cannot be read, and what the store does not take though it takes other
+    files. A file in the step's own `./logs` that has the name of its log goes to `logs/own`.
 
     Args:
         client: A client of the store.
@@ -42,7 +44,8 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
         if (step / folder).is_symlink():  # a step has put it in the place of its own folder
             continue
         files, is_all = _list_readable(step / folder)
-        if files and is_all:
+        clashing = {file for file in files if folder == _OWN_LOGS and _is_ours(file, step)}
+        if files and is_all and not clashing:
             try:
                 client.log_artifacts(run_id, str(step / folder), path)
             except Exception as error:
@@ -52,7 +55,8 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
             else:
                 taken, files = taken + 1, []
         for file in filter(Path.exists, files):  # MLflow would wait for a writer of a named pipe
-            place = PurePosixPath(path, file.parent.relative_to(step / folder))
+            below = PurePosixPath(path, _OWN) if file in clashing else PurePosixPath(path)
+            place = below / file.parent.relative_to(step / folder)
             try:
                 client.log_artifact(run_id, str(file), str(place))
                 taken += 1
@@ -67,6 +71,11 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
         raise why
     text = "%r%s not kept in MLflow: %s"
     _log.warning(text, str(first), _tell_more(refused), first_line(why))
+
+
+def _is_ours(file: Path, step: Path) -> bool:
+    """Return whether a file of the step's own `./logs` has the name of a log of ours."""
+    return (step / "logs" / file.relative_to(step / _OWN_LOGS)).exists()
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -16,7 +16,8 @@ from mlflow_perf.core.uris import is_same_store, redact_param
 from mlflow_perf.publish.journal import SUFFIX
 from mlflow_perf.publish.journal_file import read_head
 from mlflow_perf.publish.step_files import upload_files
-from mlflow_perf.tracking.client import end_run, open_client
+from mlflow_perf.tracking.batches import clean_tags, clean_text
+from mlflow_perf.tracking.client import end_run, open_client, set_tags
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.perf_run import BEGAN_TAG, PARENT_TAG, TAG
 
@@ -100,7 +101,9 @@ def make_run(client: MlflowClient, record: StepRecord) -> str:
     if record.parent:
         tags[PARENT_TAG] = record.parent
     began = None if record.started is None else int(1000 * record.started)
-    made = client.create_run(record.experiment_id, start_time=began, tags=tags)
+    made = client.create_run(
+        record.experiment_id, start_time=began, tags=clean_tags(tags, client.tracking_uri)
+    )
     _log_params(client, str(made.info.run_id), record)
     return str(made.info.run_id)
 
@@ -109,7 +112,7 @@ def _log_params(client: MlflowClient, run_id: str, record: StepRecord) -> None:
     from mlflow.entities import Param
 
     shown = {key: redact_param(key, str(value)) for key, value in record.params.items()}
-    params = [Param(key, value[:_VALUE_CHARS]) for key, value in shown.items()]
+    params = [Param(key, clean_text(value, _VALUE_CHARS)) for key, value in shown.items()]
     for first in range(0, len(params), _BATCH):
         client.log_batch(run_id, params=params[first : first + _BATCH])
 
@@ -135,8 +138,8 @@ def provide_run(client: MlflowClient, step: Path, record: StepRecord) -> str:
         if found:  # its report knows better what its component is
             known = {**record.tags, **found[0].data.tags, _NAME: record.name}
             known |= {} if record.started is None else {BEGAN_TAG: str(record.started)}
-            for key in {*record.tags, _NAME, BEGAN_TAG} & known.keys():
-                client.set_tag(run_id, key, known[key])
+            wanted = {*record.tags, _NAME, BEGAN_TAG} & known.keys()
+            set_tags(client, run_id, {key: known[key] for key in wanted})
         for other in found[1:]:  # several processes of the job made one each: these are no steps
             for key in (PARENT_TAG, f"{TAG}step"):
                 client.delete_tag(other.info.run_id, key)
@@ -162,8 +165,7 @@ def complete(client: MlflowClient, step: Path) -> None:
         return
     run_id = provide_run(client, step, record)
     _log_params(client, run_id, record)  # the answer to making it may have been lost
-    for key, value in record.end_tags.items():
-        client.set_tag(run_id, key, value)
+    set_tags(client, run_id, record.end_tags)
     upload_files(client, run_id, step)
     if record.ended is not None:
         end_run(client, run_id, record.status, ended=record.ended)

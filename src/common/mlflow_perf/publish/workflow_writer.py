@@ -32,7 +32,7 @@ from mlflow_perf.publish.note import Links, renew_note
 from mlflow_perf.publish.slots import REPEATED_TAG
 from mlflow_perf.publish.step_files import upload_files
 from mlflow_perf.publish.step_record import StepRecord, make_run, provide_run
-from mlflow_perf.tracking.client import discard_run, end_run, open_client, provide_once
+from mlflow_perf.tracking.client import discard_run, end_run, open_client, provide_once, set_tags
 from mlflow_perf.tracking.new_store import making_alone, ride_out_races
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.perf_run import TAG
@@ -201,8 +201,7 @@ class Tracking:
         ended: float | None = None,
     ) -> None:
         """Set tags and end a run as `FINISHED`, `FAILED` or `KILLED`, now or at a Unix time."""
-        for key, value in (tags or {}).items():
-            self._client.set_tag(run_id, key, value)
+        set_tags(self._client, run_id, tags or {})
         end_run(self._client, run_id, status, ended=ended or time.time())
 
     def discard(self, run_id: str) -> None:
@@ -229,7 +228,7 @@ class Tracking:
 
     def tag(self, run_id: str, key: str, value: str) -> None:
         """Set a tag of a run."""
-        self._client.set_tag(run_id, key, value)
+        set_tags(self._client, run_id, {key: value})
 
     def untag(self, run_id: str, key: str) -> None:
         """Delete a tag of a run, if it has it."""

@@ -69,6 +69,12 @@ def clean_text(text: str, max_chars: int) -> str:
     return text.replace("\0", "�").encode("utf-8", "replace").decode()[:max_chars]
 
 
+def clean_tags(tags: Mapping[str, str], tracking_uri: str) -> dict[str, str]:
+    """Return tags that the store at a tracking URI accepts: see `clean_text`."""
+    most = find_limits(tracking_uri).tag_chars
+    return {key: clean_text(value, most) for key, value in tags.items()}
+
+
 def select_metrics(summary: Mapping[str, float]) -> dict[str, float]:
     """Return the figures of a node that MLflow gets by default; the document has all.
 

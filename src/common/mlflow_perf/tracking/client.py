@@ -19,7 +19,7 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import absolute_store, redact_password
 from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.errors import RunNotFoundError
-from mlflow_perf.tracking.batches import clean_text
+from mlflow_perf.tracking.batches import clean_tags, clean_text
 from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG
@@ -121,10 +121,11 @@ def create_run(
     resolved = resolve_tags(tags, ignore=ignored)  # type: ignore[arg-type] # it takes classes
     if not has_parent(resolved.get(PARENT_TAG, ""), tracking_uri=tracking_uri):
         resolved.pop(PARENT_TAG, None)
-    made = open_client(tracking_uri).create_run(
+    client = open_client(tracking_uri)
+    made = client.create_run(
         experiment_id or find_current_experiment(tracking_uri),
         start_time=None if started is None else int(1000 * started),
-        tags=resolved,
+        tags=clean_tags(resolved, client.tracking_uri),
         run_name=clean_text(name, _MAX_NAME),
     )
     if not made.info.run_id:  # of a gateway that answers in the server's place
@@ -183,6 +184,21 @@ def note_artifact_place(client: MlflowClient, run_id: str, artifact_uri: str | N
         if artifact_uri and run_id not in kept:
             place = complete(artifact_uri, store)  # type: ignore[no-untyped-call]
             kept[run_id] = get_artifact_repository(place, tracking_uri=store)
+
+
+def set_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
+    """Set tags of a run to texts of others, as far as its store takes them: see `clean_tags`.
+
+    Args:
+        client: A client of the store.
+        run_id: The run.
+        tags: The tags.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    for key, value in clean_tags(tags, client.tracking_uri).items():
+        client.set_tag(run_id, key, value)
 
 
 def end_run(client: MlflowClient, run_id: str, status: str, *, ended: float) -> None:
