@@ -6,8 +6,10 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,6 +130,33 @@ def test_a_step_that_works(job: StepJob) -> None:
     ended = {"mlflow_perf.attempts": "1", "mlflow_perf.status": "FINISHED"}
     assert RUNS[3][1] == ("FINISHED", ended)
     assert job.outputs[0].is_dir()
+
+
+@pytest.mark.parametrize(
+    ("command", "cause", "is_told"),
+    [
+        ("true", "killed or ended without a word", True),
+        ("true", "", False),
+        ("kill -9 $$", "killed or ended without a word", False),
+    ],
+)
+def test_a_step_that_finished_says_if_its_figures_are_not_whole(
+    job: StepJob,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    command: str,
+    cause: str,
+    is_told: bool,
+) -> None:
+    """Its journal ends early on a full disk; that of a killed one does as well, which is told."""
+
+    def recover(folder: Path, **_: Any) -> list[SimpleNamespace]:
+        return [SimpleNamespace(cause=cause, node=0)] if folder.name == "measured" else []
+
+    monkeypatch.setattr(step_module, "recover", recover)
+    with suppress(StepEndedError):
+        run_step(_change(job, command=command))
+    assert ("The figures of step 'fit' are not whole" in caplog.text) is is_told
 
 
 def test_its_environment_leads_to_its_run(job: StepJob, monkeypatch: pytest.MonkeyPatch) -> None:

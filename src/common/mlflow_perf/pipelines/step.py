@@ -354,8 +354,9 @@ def _settle_report(
             shutil.rmtree(measured, ignore_errors=True)
         else:
             for left in recover(measured, of_any_host=True, ended=outcome.end):
-                if left.cause == UNWRITTEN:
-                    _log.warning("The figures of step %r are not whole: %s", name, left.cause)
+                # How one of several ranks ended is not known here.
+                if left.cause == UNWRITTEN or (left.cause and outcome.status == "FINISHED"):
+                    _log.warning("The figures of step %r are not whole: %s", name, UNWRITTEN)
         tracking.note_report(run_id, job.step.instances)
         if not is_last:
             tracking.forget_report(run_id)
