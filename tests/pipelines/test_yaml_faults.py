@@ -39,6 +39,8 @@ CONTROL = "    type: do_while\n    body: ${{parent.jobs.b}}\n"
         (f"{STEP}    command: x\n  1: {{}}\n", "2: the name of a step is 1 for YAML: put it in"),
         (f"{COMMAND}    inputs: {{day: 2020-01-01}}\n",
          "7: jobs.a.inputs.day: 2020-01-01 is a date for YAML: put it in quotes."),
+        (f"{COMMAND}    inputs: {{x: '${{{{parent.jobs.b.output.o}}}}'}}\n",
+         "7: jobs.a.inputs.x: it uses parent.jobs.b.output.o: a binding is parent.inputs.NAME or"),
         ("name: s\ncreate_job: {type: pipeline}\n", "2: a schedule: give the job that it starts."),
     ],
 )  # fmt: skip

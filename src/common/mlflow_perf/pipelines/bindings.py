@@ -76,6 +76,14 @@ def find_bindings(data: Any) -> list[str]:
     return _BINDING.findall(_read_text(data))
 
 
+def find_malformed(binding: str) -> str:
+    """Return what is wrong with the form of a binding; empty if nothing is."""
+    parts = binding.split(".")
+    if parts[1] in ("inputs", "outputs") or (parts[1], *parts[3:4]) == ("jobs", "outputs"):
+        return ""
+    return f"uses {binding}: a binding is parent.inputs.NAME or parent.jobs.STEP.outputs.NAME"
+
+
 def _read_text(data: Any) -> str:
     """Return bound data as text: the path of an `Input`, anything else as it is."""
     return str(data.path if type(data).__name__ == "Input" else data)
@@ -84,11 +92,8 @@ def _read_text(data: Any) -> str:
 def resolve_binding(binding: str, scope: Scope, where: str) -> Value:
     """Return the value of `parent.inputs.<name>` or `parent.jobs.<job>.outputs.<name>`."""
     parts = binding.split(".")
-    if parts[1] != "inputs" and (parts[1], *parts[3:4]) != ("jobs", "outputs"):
-        raise PipelineError(
-            f"{where} uses {binding}: a binding is parent.inputs.NAME or "
-            "parent.jobs.STEP.outputs.NAME."
-        )
+    if fault := find_malformed(binding):
+        raise PipelineError(f"{where} {fault}.")
     if parts[1] == "inputs":
         name = ".".join(parts[2:])
         if name not in scope.inputs:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mlflow_perf.pipelines.bindings import find_bindings, find_malformed
 from mlflow_perf.pipelines.values import suggest_name
 
 Fault = tuple[tuple[str, ...], str]
@@ -90,9 +91,11 @@ def _check_pairs(at: tuple[str, ...], field: str, pairs: Mapping[Any, Any]) -> I
     numbers = _NUMBERS.get(field, ())
     takes_others = field != "distribution" or pairs.get("type") not in _NUMBERED
     for name, value in pairs.items():
-        place = (*at, str(name))
+        place, found = (*at, str(name)), find_bindings(str(value))
         if not isinstance(name, str):
             yield at, f"the name {name!r} is no text for YAML: put it in quotes"
+        elif field in _PORTS and (wrong := next(filter(None, map(find_malformed, found)), "")):
+            yield place, f"it {wrong}"
         elif field in _PORTS and isinstance(value, Mapping):
             if not isinstance(value.get("path", ""), str):
                 yield (*place, "path"), f"must be a text, not {_show(value['path'])}"
