@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.yaml_file import read_yaml
+from mlflow_perf.pipelines.yaml_file import list_repeated, read_yaml
 
 _BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{i}: &a{i} [{f'*a{i - 1},' * 9}]" for i in range(1, 12))])
 
@@ -20,6 +20,13 @@ def test_yaml_and_json_are_read(tmp_path: Path) -> None:
         assert read_yaml(tmp_path / "a.yml") == data
     (tmp_path / "a.yml").write_text("")
     assert read_yaml(tmp_path / "a.yml") is None
+
+
+def test_a_key_that_comes_twice_is_found() -> None:
+    """YAML takes the last one, and azure-ai-ml too: a copied step replaces the first."""
+    text = "x: &x {k: 1}\njobs:\n  a: {<<: *x, <<: *x}\n  b: [{c: 1,\n  c: 2}]\n  a: 2\n"
+    assert sorted(list_repeated(text)) == [(5, "c"), (6, "a")]
+    assert list(list_repeated("")) == []
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,10 @@ from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.stand_in import Record
 from mlflow_perf.pipelines.values import parse_literal, suggest_name
 from mlflow_perf.pipelines.yaml_faults import check_yaml, explain
-from mlflow_perf.pipelines.yaml_file import read_yaml
+from mlflow_perf.pipelines.yaml_file import list_repeated, read_yaml
 
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_log = logging.getLogger("mlflow_perf.pipelines")
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
@@ -115,6 +116,8 @@ def _load_yaml(path: Path) -> Any:
     from azure.ai.ml import load_job as load
 
     data = read_yaml(path)
+    for line, key in list_repeated(path.read_text(encoding="utf-8-sig")):
+        _log.warning("%s, line %d: %r comes twice; the last one counts.", path, line, key)
     check_yaml(path, data)
     try:
         return load(str(path.resolve()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,3 +71,31 @@ def _count_values(node: yaml.Node, known: dict[int, int], path: Path, level: int
         raise PipelineError(f"{path} stands for more than {_MOST_VALUES:,} values by its aliases.")
     known[id(node)] = count
     return count
+
+
+def list_repeated(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each key that comes twice, such as that of a copied step, and its line.
+
+    YAML takes the last one, without a word.
+
+    Args:
+        text: The text of a file that `read_yaml` has read.
+    """
+    import yaml
+
+    nodes = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    known = set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in known or not isinstance(node, yaml.CollectionNode):
+            continue
+        known.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+            continue
+        seen = set[str]()
+        for key, value in node.value:
+            if key.value in seen and key.value != "<<":  # which merges what follows it
+                yield key.start_mark.line + 1, key.value
+            seen.add(key.value)
+            nodes.append(value)
