@@ -13,15 +13,15 @@ import pytest
 
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.operations import OperationMetrics
-from mlflow_perf.recorders.steps import StepMetrics, loop, part, passes, steps
-from mlflow_perf.recorders.steps.stats import LoopRecord
+from mlflow_perf.recorders.steps import StepMetrics, loop, part, parts, passes, steps
+from mlflow_perf.recorders.steps.stats import LoopRecord, name_as_part
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time in nanoseconds, as one number in a list; a look takes no time."""
     now = [1_000_000_000]
-    for module in (loop, passes):
+    for module in (loop, passes, parts):
         monkeypatch.setattr(module, "perf_counter_ns", lambda: now[0])
     return now
 
@@ -147,13 +147,30 @@ def test_a_loop_within_a_step_is_a_part_of_it(session: StepMetrics, clock: list[
         with part("validate"):
             for _ in steps(range(2), name="rows"):
                 pass_ms(clock, 4.0)
-        for _ in steps(range(1), name="epoch"):  # one name is one loop
-            pass_ms(clock, 1.0)
     found = record(session, "epoch")
     assert found.parts["steps"].total_ms == pytest.approx(2 * 4 * 25.0)
     assert found.parts["validate.rows"].total_ms == pytest.approx(2 * 8.0)
     assert found.parts["input"].total_ms == pytest.approx(2 * 3.0)
     assert not {"files", "epoch", "step"} & found.parts.keys()
+
+
+def test_a_loop_within_one_of_the_same_name_is_another_one(
+    session: StepMetrics, clock: list[int]
+) -> None:
+    """Epochs of batches, neither with a name: no time counts twice, and no step is of both."""
+    for _ in steps(range(3)):
+        for _ in steps(slow_items(clock, 10, 5.0)):
+            with part("forward"):
+                pass_ms(clock, 20.0)
+        for _ in steps(range(1)):
+            for _ in steps(range(1)):
+                pass_ms(clock, 1.0)
+    outer, inner = record(session), record(session, "step.step")
+    assert outer.divide() == pytest.approx({"input": 0.0, "steps": 251.0, "rest": 0.0})
+    assert (outer.step.count, inner.step.count) == (3, 3 * (10 + 1 + 1))
+    assert inner.parts["forward"].total_ms == pytest.approx(3 * 10 * 20.0)
+    assert name_as_part("step.step") == "steps"
+    assert name_as_part("epoch.epoch") == "epoch"
 
 
 def test_what_is_saved_after_a_loop_belongs_to_it(session: StepMetrics, clock: list[int]) -> None:
@@ -323,6 +340,32 @@ def test_parts_of_tasks_side_by_side_all_count(session: StepMetrics, clock: list
     asyncio.run(train())
     total = sum(times.total_ms for name, times in record(session).parts.items() if "io" in name)
     assert total >= 4.0
+
+
+def test_each_task_is_in_parts_of_its_own(session: StepMetrics) -> None:
+    """None is within the part of another task; within its own it is."""
+
+    async def work(name: str, begun: asyncio.Event, go: asyncio.Event) -> None:
+        with part(name):
+            begun.set()
+            await go.wait()
+            with part("inner"):
+                await asyncio.sleep(0)
+
+    async def train() -> None:
+        for _ in steps(range(3)):
+            begun, go = asyncio.Event(), asyncio.Event()
+            first = asyncio.create_task(work("a", begun, go))
+            await begun.wait()
+            second = asyncio.create_task(work("b", asyncio.Event(), go))
+            await asyncio.sleep(0)
+            go.set()
+            await asyncio.gather(first, second)
+
+    asyncio.run(train())
+    found = record(session).parts
+    assert found.keys() == {"input", "compute", "a", "b", "a.inner", "b.inner"}
+    assert all(times.count == 3 for times in found.values())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

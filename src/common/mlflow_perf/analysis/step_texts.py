@@ -27,7 +27,7 @@ def describe_loop(name: str, ranks: Mapping[int, LoopRecord]) -> str:
     steps = ("" if is_same else f"{counts[0]:,} to ") + format_count(counts[-1], "step")
     of_ranks = f" on each of {len(ranks)} ranks" if len(ranks) > 1 else ""
     shares = whole.divide()
-    total = sum(shares.values()) or 1.0
+    total = whole.step.mean_ms or 1.0  # parts of tasks side by side are more than that together
     made_of = ", ".join(
         f"{part} {100 * value / total:.0f}%"
         for part, value in sorted(shares.items(), key=lambda item: -item[1])[:_MOST_PARTS]

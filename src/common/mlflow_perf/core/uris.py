@@ -41,6 +41,7 @@ _SECRET_NAME = re.compile(
 )
 _NUMBER_OR_WORD = re.compile(r"(?i)|true|false|none|[-+]?[\d.]+(e[-+]?\d+)?|<.*>|\[[A-Z]+\]")
 _RANDOM_KEY = re.compile(r"(?=.*\d)(?=.*[a-zA-Z])[\w+/=.~-]{16,}")
+_AUTHORIZATION = re.compile(r"(?i)(\bauthorization\s*[:=]\s*(?:basic|bearer)\s+)[^\s'\"]+")
 _HEADER = re.compile(r"(?<=['\"])(Basic|Bearer) [^'\"]+")
 
 
@@ -49,7 +50,7 @@ def redact_password(text: str) -> str:
     for pattern in (_DATABASE_PASSWORD, _PASSWORD):
         text = pattern.sub(r"\1:***@", text)
     text = _QUERY_PASSWORD.sub(r"\1***", _QUOTED_PASSWORD.sub(r"\1\2***\2", text))
-    return _HEADER.sub(r"\1 ***", text)
+    return _AUTHORIZATION.sub(r"\1***", _HEADER.sub(r"\1 ***", text))
 
 
 def redact_address(text: str) -> str:
@@ -58,6 +59,11 @@ def redact_address(text: str) -> str:
     A query may be a signature, as in the links to Azure's storage.
     """
     return _QUERY.sub(r"\1?…", redact_password(text)) if "://" in text else text
+
+
+def redact_text(text: str) -> str:
+    """Return a text of others without the secrets that can be told: passwords, queries, headers."""
+    return redact_password(redact_address(text))
 
 
 @functools.lru_cache(maxsize=4096)  # the same few, for each of a thousand runs
@@ -70,7 +76,7 @@ def redact_param(name: str, value: str) -> str:
         or (name.lower().endswith("key") and _RANDOM_KEY.fullmatch(value))
     ):
         return "***"
-    return redact_password(redact_address(value))
+    return redact_text(value)
 
 
 def first_line(error: BaseException) -> str:

@@ -158,7 +158,8 @@ def _time_fetch(original: Any) -> Any:
                         outer.fetched_ns = (outer.fetched_ns or 0) + perf_counter_ns() - start_ns
             made_ns = _made_ns.get(iterator)
             # Inside a part that the code times itself, that part has the time already.
-            if outer is not None and outer.inside is None and (made_ns or _NEVER) <= outer.begun_ns:
+            is_outside = outer is not None and outer.find_part() is None
+            if outer is not None and is_outside and (made_ns or _NEVER) <= outer.begun_ns:
                 return _wait_within(outer, original, iterator)
             loop = open_loop("step")
             if loop is None:

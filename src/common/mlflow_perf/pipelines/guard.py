@@ -15,7 +15,8 @@ _LOGGED_SEC = 10.0  # for what is still in a pipe
 # Four times the usual one: a burst of output holds up no process, and Node.js loses what is not in
 # the pipe when it ends.
 _PIPE_BYTES = 262_144
-_NEW_LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+END_BYTES = 65_536
+_NEW_LOG = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Guard:
@@ -25,11 +26,17 @@ class Guard:
         logs: The log file of each process; they are emptied.
         grace_sec: Time between SIGTERM and SIGKILL, if this process is killed.
 
+    Attributes:
+        ends: Each log → the last `END_BYTES` of it, once all has ended. The file at its path may be
+            another one by then, or a named pipe.
+
     Raises:
         OSError: A log could not be made, or no process could be started.
     """
 
     def __init__(self, logs: Sequence[Path], grace_sec: float) -> None:
+        self.ends: dict[Path, bytes] = {}
+        self._logs = logs
         self._grace_sec = grace_sec
         self._groups: list[int] = []
         self._sources: list[int] = []
@@ -110,6 +117,9 @@ class Guard:
         self._hang_up()
         with suppress(subprocess.TimeoutExpired):  # the disk is slow
             self._process.wait(_LOGGED_SEC)
+        for log, target in zip(self._logs, self._targets, strict=True):
+            begin = max(0, os.fstat(target).st_size - END_BYTES)
+            self.ends[log] = os.pread(target, END_BYTES, begin)
         self._close()
 
     def _hang_up(self) -> None:

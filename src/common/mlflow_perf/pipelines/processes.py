@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from mlflow_perf.core.clock import pause
+from mlflow_perf.core.uris import redact_text
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.step_notes import (
     RUNNER_KILLED,
@@ -25,14 +26,13 @@ from mlflow_perf.node.step_notes import (
     UNSTARTED,
     write_stop_note,
 )
-from mlflow_perf.pipelines.guard import Guard
+from mlflow_perf.pipelines.guard import END_BYTES, Guard
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.pipelines.runner_process import RunnerProcess, RunnerWatch
 
 _POLL_SEC = 0.02
 _GRACE_SEC = 10.0
 _LAUNCHED_SEC = 10.0
-_LAST_LINE_BYTES = 4096
 _CLOSING_LINE = re.compile(r"mlflow-perf: .* \| run \w+ \| ")  # of a report: no reason
 
 
@@ -179,14 +179,6 @@ class _Child:
         """One of several processes, as the subject of a sentence."""
         return self.log.stem.replace("-", " ")
 
-    def read_last_line(self) -> str:
-        """Return the last line of its log that is not blank, and not the verdict of a report."""
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - _LAST_LINE_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-        told = (line.strip() for line in reversed(lines) if not _CLOSING_LINE.match(line))
-        return next((line[:300] for line in told if line), "")
-
 
 class _Group:
     """The processes of a step, and the guard that writes their logs.
@@ -237,6 +229,19 @@ class _Group:
             while self.running() and time.monotonic() < end:
                 pause(_POLL_SEC)
         self.guard.end()
+
+
+def _find_last_line(end: bytes) -> str:
+    """Return the last line of a log that is not blank, and not the verdict of a report.
+
+    Args:
+        end: The end of the log.
+    """
+    lines = end.decode("utf-8", "replace").splitlines()
+    if lines and len(end) == END_BYTES:  # the first one may begin in the middle of a password
+        lines[0] = lines[0].partition(" ")[2]
+    told = (line.strip() for line in reversed(lines) if not _CLOSING_LINE.match(line))
+    return next((redact_text(line)[:300] for line in told if line), "")
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -298,7 +303,7 @@ def run_ranks(
     return Ended(
         code=(failed.code if failed else 0) or (1 if timed_out else 0),
         who=failed.who if failed and len(ranks) > 1 else "the command",
-        last_line=failed.read_last_line() if failed else "",
+        last_line=_find_last_line(group.guard.ends[failed.log]) if failed else "",
         timed_out=timed_out,
         stop=stop,
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.settings import read_setting
-from mlflow_perf.core.uris import absolute_store, is_same_store, redact_address, redact_password
+from mlflow_perf.core.uris import absolute_store, is_same_store, redact_password, redact_text
 from mlflow_perf.errors import PipelineError, SettingError
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.place import hide_launcher
@@ -244,7 +244,7 @@ def run_step(
             outcome = replace(outcome, message=f"{where}: {error.strerror}")
         write_end(job.folder, outcome.status, outcome.end)
         # It may end with the last line of the step's own log, and many read it.
-        message = redact_address(outcome.message)
+        message = redact_text(outcome.message)
         outcome = replace(outcome, message=message, duration_sec=time.monotonic() - began)
         outcome = _settle_report(job, outcome, tracking, store)
         tags = _end_run(tracking, outcome, store, job.folder)

@@ -116,7 +116,9 @@ def _build_view(name: str, ranks: Mapping[int, LoopRecord]) -> LoopView:
     }
     slowest = sorted(ranks, key=lambda rank: -ranks[rank].step.mean_ms)
     kept = sorted(slowest[:_MOST_RANKS])
-    longest = max(record.step.mean_ms for record in ranks.values()) or 1.0
+    # The parts of tasks side by side are longer than their step together.
+    each = ranks.values()
+    longest = max(max(r.step.mean_ms, sum(r.divide().values())) for r in each) or 1.0
 
     def cut(record: LoopRecord) -> list[Segment]:
         return [

@@ -7,6 +7,7 @@ hundred steps at a time become statistics.
 from __future__ import annotations
 
 import os
+import sys
 import time as clock_module
 import weakref
 from contextvars import ContextVar
@@ -21,7 +22,15 @@ from mlflow_perf.recorders.operations.timer import OperationTimer
 from mlflow_perf.recorders.steps.course import CourseRow
 from mlflow_perf.recorders.steps.interruptions import Watch
 from mlflow_perf.recorders.steps.metrics import StepMetrics
-from mlflow_perf.recorders.steps.stats import COMPUTE, INPUT, LoopRecord, StepTimes, name_as_part
+from mlflow_perf.recorders.steps.parts import Part, TaskPart, TwinPart, inside_task
+from mlflow_perf.recorders.steps.stats import (
+    COMPUTE,
+    INPUT,
+    LoopRecord,
+    StepTimes,
+    name_as_part,
+    name_nested,
+)
 
 _RESERVED = {INPUT, COMPUTE, "step", "rest"}
 _MOST_STEPS_HELD = 512
@@ -31,53 +40,6 @@ _log = get_logger(__name__)
 _open: weakref.WeakSet[Loop] = weakref.WeakSet()
 _innermost: ContextVar[Loop | None] = ContextVar("mlflow_perf_loop", default=None)
 _warned = False
-
-
-class Part:
-    """A part of the steps of a loop: a context manager. Its times within a step add up.
-
-    Attributes:
-        name: Its name; within another part, `outer.inner`.
-        total_ns: Its time in the present step.
-        start_ns: When it began; 0 while it does not run.
-        times_ns: Its times in the steps that no statistics hold yet.
-    """
-
-    __slots__ = ("_loop", "_outer", "name", "start_ns", "times_ns", "total_ns")
-
-    def __init__(self, loop: Loop, name: str) -> None:
-        self._loop = loop
-        self._outer: Part | None = None
-        self.name = name
-        self.total_ns = 0
-        self.start_ns = 0
-        self.times_ns: list[int] = []
-
-    def __enter__(self) -> Part:
-        loop = self._loop
-        self._outer = loop.inside
-        loop.inside = self
-        self.start_ns = perf_counter_ns()
-        return self
-
-    def __exit__(self, kind: object = None, error: object = None, trace: object = None) -> None:
-        self.total_ns += perf_counter_ns() - self.start_ns
-        self.start_ns = 0
-        self._loop.inside = self._outer
-
-
-class _TwinPart(Part):
-    """A part that another task of the same step has entered already."""
-
-    __slots__ = ("_first",)
-
-    def __init__(self, loop: Loop, first: Part) -> None:
-        super().__init__(loop, first.name)
-        self._first = first
-
-    def __exit__(self, kind: object = None, error: object = None, trace: object = None) -> None:
-        self._first.total_ns += perf_counter_ns() - self.start_ns
-        self._loop.inside = self._outer
 
 
 class Loop:
@@ -90,7 +52,8 @@ class Loop:
         name: Name of the loop.
 
     Attributes:
-        inside: The part that runs now.
+        inside: The part that runs now; None where an event loop runs it, whose tasks differ.
+        is_async: Whether an event loop runs it.
         is_closed: Whether it has ended.
         is_in_step: Whether it has an item, and does not wait for one.
         outer: The loop around it.
@@ -107,6 +70,7 @@ class Loop:
     def __init__(self, recorder: StepMetrics, name: str) -> None:
         self.name = name
         self.inside: Part | None = None
+        self.is_async = _is_in_event_loop()
         self.is_closed = False
         self.outer: Loop | None = None
         self.last_ns: int | None = None
@@ -173,7 +137,7 @@ class Loop:
 
     def part(self, name: str) -> Part:
         """Return a part of the present step; inside another part, its name has both names."""
-        inside = self.inside
+        inside = self.find_part()
         if inside is not None:
             name = f"{inside.name}.{name}"
         elif not self.is_in_step:
@@ -182,15 +146,23 @@ class Loop:
         found = self.parts.get(name)
         return self._make_part(name) if found is None or found.start_ns else found
 
+    def find_part(self) -> Part | None:
+        """Return the part that runs now, in this task; None outside of all."""
+        if not self.is_async:
+            return self.inside
+        found = inside_task.get()
+        return found if found is not None and found.is_of(self) else None
+
     def _make_part(self, name: str) -> Part:
         """Return a new part; `other` for names beyond the bound."""
         if name in self.parts:
-            return _TwinPart(self, self.parts[name])
+            return TaskPart(self, name) if self.is_async else TwinPart(self, self.parts[name])
         if name in _RESERVED:
             name = f"{name}_part"
         if len(self.parts) >= _MAX_PARTS:
             name = "other"
-        return self.parts.setdefault(name, Part(self, name))
+        kind = TaskPart if self.is_async else Part
+        return self.parts.setdefault(name, kind(self, name))
 
     def add(self, name: str, time_ns: int) -> None:
         """Add to a part of the present step, or of the next step between two steps."""
@@ -202,8 +174,8 @@ class Loop:
     def add_inner(self, loop: Loop) -> None:
         """Add a loop that ran within the present step, as a part with its name."""
         if self.is_in_step and loop.name != self.name:
-            name = name_as_part(loop.name)
-            self.add(name if self.inside is None else f"{self.inside.name}.{name}", loop.length_ns)
+            name, inside = name_as_part(loop.name), self.find_part()
+            self.add(name if inside is None else f"{inside.name}.{name}", loop.length_ns)
 
     def add_late(self, name: str, time_ns: int) -> None:
         """Add a part to a loop that is closed, such as what is saved after it in this session."""
@@ -295,12 +267,28 @@ def open_loop(name: str) -> Loop | None:
     """Return a new loop of the current session; None without one."""
     recorder = current.process.steps
     try:
-        return None if recorder is None else Loop(recorder, _clean(name))
+        return None if recorder is None else Loop(recorder, _name_within(_clean(name)))
     except Exception as error:  # no fault of ours may keep the job from its loop
         if is_from_handler(error):
             raise
         _warn_once("The loop %r is not recorded: %s", as_text(name), error)
         return None
+
+
+def _name_within(name: str) -> str:
+    """Return a loop's name, which is another one in the steps of a loop of that name."""
+    around = innermost_loop()
+    while around is not None:
+        if around.is_in_step and around.name == name:
+            return name_nested(name)
+        around = around.outer
+    return name
+
+
+def _is_in_event_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")  # a job that has none need not import it
+    running = getattr(asyncio, "_get_running_loop", None)
+    return running is not None and running() is not None
 
 
 def innermost_loop() -> Loop | None:
@@ -341,7 +329,7 @@ def part(name: str) -> Part | OperationTimer | timing.IdleTimer:
     try:
         # The usual case first, at once: this is on the path of every step.
         found = loop.parts[name]
-        if found.start_ns == 0 and loop.inside is None and loop.is_in_step:
+        if found.start_ns == 0 and loop.inside is None and loop.is_in_step and not loop.is_async:
             return found
     # A name that is none is the job's own object, whose hash may raise anything.
     except Exception as error:

@@ -154,10 +154,10 @@ class LoopRecord:
             self.parts.setdefault(name, StepTimes()).add_all([part_ns])
 
     def divide(self) -> dict[str, float]:
-        """Return the mean time per step of `input`, each part and `rest`; they add up to the step.
+        """Return the mean time per step of `input`, each part and `rest`.
 
-        Parts within another one are left out. Without parts, all time that is not `input` is
-        `compute`.
+        They add up to the step, or to more where parts of several tasks overlap. Parts within
+        another one are left out. Without parts, all time that is not `input` is `compute`.
         """
         count = max(1, self.step.count)
         means = {name: times.total_ms / count for name, times in self.parts.items()}
@@ -207,9 +207,16 @@ class LoopRecord:
             raise DocumentError(f"The steps of a loop cannot be read: {error!r}.") from error
 
 
+def name_nested(loop: str) -> str:
+    """Return the name of a loop in the steps of one of the same name."""
+    return f"{loop}.{loop}"
+
+
 def name_as_part(loop: str) -> str:
     """Return the name that a loop has as a part of the steps of the loop around it."""
-    return "steps" if loop == "step" else loop  # "step" is the whole
+    half = loop[: len(loop) // 2]
+    own = half if loop == name_nested(half) else loop
+    return "steps" if own == "step" else own  # "step" is the whole
 
 
 def sum_ranks(ranks: Mapping[int, LoopRecord]) -> LoopRecord:
