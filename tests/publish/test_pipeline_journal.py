@@ -65,8 +65,10 @@ def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> 
     One that the runner stopped itself, in an attempt that was its last, ends for that reason.
     """
     journal, run, work = _begin(store, tmp_path)
-    ids = {name: _begin_step(run, work, name) for name in ("cut", "done", "own", "late", "again")}
+    names = ("cut", "done", "own", "late", "again", "broke")
+    ids = {name: _begin_step(run, work, name) for name in names}
     (work / "done" / "ended").write_text("FINISHED")
+    (work / "broke" / "ended").write_text("FAILED\nexit code 3\n")
     for name in ("late", "again"):
         write_stop_note(work / name / "stopped-1", "FAILED", "took longer than its limit of 2 s")
     (work / "again" / "logs" / "attempt-2").mkdir(parents=True)
@@ -87,11 +89,13 @@ def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> 
         "own": "KILLED",
         "late": "FAILED",
         "again": "KILLED",
+        "broke": "FAILED",
     }
     for run_id, info in zip(ids.values(), infos.values(), strict=True):
         assert client.get_run(run_id).data.tags["mlflow_perf.status"] == info.status
-    said = client.get_run(ids["late"]).data.tags["mlflow_perf.error"]
-    assert said == "took longer than its limit of 2 s"
+    tags = {name: client.get_run(ids[name]).data.tags for name in ("late", "broke")}
+    assert tags["late"]["mlflow_perf.error"] == "took longer than its limit of 2 s"
+    assert tags["broke"]["mlflow_perf.error"] == "exit code 3"
     parent = client.get_run(str(run.run_id)).info
     assert parent.status == "KILLED"
     assert parent.end_time == max(info.end_time for info in infos.values())

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.place import detect
-from mlflow_perf.node.step_notes import ENDED, RUNNER_KILLED, STOP, read_status, read_stop_note
+from mlflow_perf.node.step_notes import (
+    ENDED,
+    RUNNER_KILLED,
+    STOP,
+    read_end,
+    read_status,
+    read_stop_note,
+)
 from mlflow_perf.publish.group_journal import is_at_work
 from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
 from mlflow_perf.publish.journal_file import read_head
@@ -131,14 +138,13 @@ def end_steps(client: MlflowClient, work: Path) -> None:
         with contextlib.suppress(OSError):
             written.append((step / ENDED).stat().st_mtime)
         said = read_status(step)
-        attempt = 1 + len(list(step.glob("logs/attempt-*")))
+        note = str(step / f"stopped-{1 + len(list(step.glob('logs/attempt-*')))}")
         if said in ("FINISHED", "FAILED"):
-            status, why = said, ""
+            status, why = read_end(note) or End(said)
         elif said == "KILLED":
             status, why = said, "stopped"
         else:  # the runner may have stopped it first, for a reason of its own
-            noted = read_stop_note(str(step / f"stopped-{attempt}"))
-            status, why = noted or End("KILLED", RUNNER_KILLED)
+            status, why = read_stop_note(note) or End("KILLED", RUNNER_KILLED)
         tags = {STATUS_TAG: status}  # its report may have ended well before
         set_tags(client, run_id, tags | ({"mlflow_perf.error": why} if why else {}))
         upload_files(client, run_id, step)
