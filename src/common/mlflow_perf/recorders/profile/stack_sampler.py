@@ -168,9 +168,9 @@ class StackSampler(Thread):
             return
         try:
             self._turns.enter()
-            obstacle = find_obstacle()
-            usage = getrusage(RUSAGE_THREAD)
-            while True:
+            obstacle, usage = find_obstacle(), getrusage(RUSAGE_THREAD)
+            # It may let go of the lock, so it is asked between samples.
+            while not self._leader.has_ended(read_monotonic()):
                 due = read_monotonic() + (wait := self._pace.next_wait())
                 woken, asked, glimpse = self._wait(wait)
                 idents = list_idents()
@@ -181,10 +181,9 @@ class StackSampler(Thread):
                     )  # fmt: skip
                 # The timer wakes this thread once. If it slept again, it waited for the lock.
                 before, usage = usage, getrusage(RUSAGE_THREAD)
-                is_alone = self._leader.has_ended(glimpse.now)
-                if woken.was_profiled or woken.ended or is_alone or obstacle:
+                if woken.was_profiled or woken.ended or obstacle:
                     self._finish(unread=woken.was_profiled)
-                    if woken.ended or is_alone or obstacle:
+                    if woken.ended or obstacle:
                         return
                     continue
                 slept = usage.ru_nvcsw - before.ru_nvcsw
@@ -201,6 +200,7 @@ class StackSampler(Thread):
                     displaced = getrusage(RUSAGE_SELF).ru_nivcsw - usage.ru_nivcsw
                     cost_sec += self._pace.estimate_wait(late, glimpse.idle_sec, displaced)
                 self._pace.note(used_sec, cost_sec)
+            self._finish()
         # The job goes on, with fewer samples, whatever its frames and threads are like.
         except Exception:  # noqa: BLE001 - see above
             _log.warning("The job's stacks are sampled no longer.", exc_info=True)
