@@ -26,6 +26,7 @@ from mlflow_perf.core.uris import (
     redact_address,
     redact_param,
     redact_password,
+    redact_text,
     strip_credentials,
 )
 
@@ -280,3 +281,22 @@ def test_a_time_limit_of_the_job_ends_the_wait_for_a_server(
 )
 def test_a_store_has_several_spellings(one: str, other: str, is_same: bool) -> None:
     assert is_same_store(one, other) == is_same
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password: hunter4pw", "password: ***"),
+        ("--db-password hunter4pw --rows 3", "--db-password *** --rows 3"),
+        ("--token abc.def", "--token ***"),
+        ("X-Api-Key: k123", "X-Api-Key: ***"),
+        ("Bearer hunter4pw", "Bearer ***"),
+        ("token: hf_abc123XYZ", "token: ***"),
+        ("a bearer of news, token: expected", "a bearer of news, token: expected"),
+        ("Enter password: ", "Enter password: "),
+        ("keyboard: yes", "keyboard: yes"),
+    ],
+)
+def test_what_a_program_prints_has_no_secret(text: str, shown: str) -> None:
+    """In the forms in which people write them; other words stay."""
+    assert redact_text(text) == shown

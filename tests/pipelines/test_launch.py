@@ -14,7 +14,7 @@ import pytest
 import mlflow_perf
 from mlflow_perf.node.place import detect
 from mlflow_perf.pipelines.graph import Step
-from mlflow_perf.pipelines.launch import Rank, make_search_path, name_python, plan_ranks
+from mlflow_perf.pipelines.launch import WRAPPER, Rank, make_search_path, name_python, plan_ranks
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 
 
@@ -154,3 +154,12 @@ def test_an_interpreter_without_a_python_beside_it_is_python_to_the_step(tmp_pat
         command = [name, "-c", "import sys; print(sys.prefix, *sys.argv[1:])", "a b"]
         said = subprocess.check_output(["/usr/bin/env", *command], env={"PATH": path}, text=True)
         assert said == f"{lone.parent.parent} a b\n"
+
+
+def test_the_wrapper_takes_no_module_from_the_folder_of_the_step(tmp_path: Path) -> None:
+    """A step may have a file `secrets.py`: it is not ours, and does not run before the step."""
+    for name in ("secrets", "types", "json", "click", "mlflow", "mlflow_perf", "sys"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(7)")
+    command = [*WRAPPER[:3], "--version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout[:11]) == (0, "mlflow-perf"), done.stderr

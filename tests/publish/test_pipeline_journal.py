@@ -38,7 +38,8 @@ def _begin(store: str, tmp_path: Path) -> tuple[Journal, RunHandle, Path]:
 
 def _begin_step(run: RunHandle, work: Path, name: str) -> str:
     """Make the run and the folder of a step, and return the run's id."""
-    made = MlflowClient().create_run(str(run.experiment_id), tags={PARENT_TAG: str(run.run_id)})
+    tags = {PARENT_TAG: str(run.run_id), "mlflow_perf.step": name}
+    made = MlflowClient().create_run(str(run.experiment_id), tags=tags)
     (work / name).mkdir(parents=True)
     (work / name / "started").write_text(made.info.run_id)
     return str(made.info.run_id)
@@ -103,6 +104,21 @@ def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> 
     assert [file.path for file in client.list_artifacts(ids["own"])] == ["outputs"]
     assert not list(work.rglob("*.journal"))
     assert not list(recover_each(tmp_path / "state"))
+
+
+def test_a_work_folder_that_is_not_there_is_waited_for(store: str, tmp_path: Path) -> None:
+    """It may be on a disk that is not mounted; one that is gone for good has an empty place."""
+    journal, run, work = _begin(store, tmp_path)
+    run_id = _begin_step(run, work, "cut")
+    journal.leave()
+    work.rename(tmp_path / "elsewhere")
+    (left,) = recover_each(tmp_path / "state")
+    assert not left.is_done
+    assert f"its work folder {work} is not there" in left.cause
+    work.mkdir()
+    assert [one.outcome for one in recover_each(tmp_path / "state")] == ["sent"]
+    for one in (run_id, str(run.run_id)):
+        assert MlflowClient().get_run(one).info.status == "KILLED"
 
 
 def test_a_step_without_a_run_ends_when_its_runner_was_killed(store: str, tmp_path: Path) -> None:

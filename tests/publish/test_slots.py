@@ -152,6 +152,12 @@ def test_an_earlier_attempt_keeps_no_plain_keys() -> None:
     assert find_slot(mine, 0, {"": first}).component == "train"
     slot = find_slot(mine, 0, {"": first}, repeated=50.0)
     assert (slot.component, slot.index, set(slot.outdated)) == (None, 0, {0, 1})
+    # One rank of two reports: that of the other node is the failed attempt's.
+    again = {i: _document("load", 100.0, count=2) for i in (0, 1)}
+    for i in (0, 1):
+        assert set(find_slot(again[i], i, {"": first}, repeated=50.0).outdated) == {0, 1}
+    there = {0: first[0], 1: again[1]}
+    assert set(find_slot(again[1], 1, {"": there}, repeated=50.0).outdated) == {0}
     now = {0: _document("train", 100.0), 1: first[1]}
     assert find_slot(_document("test", 120.0), 0, {"": now}, repeated=50.0).component == "test"
     assert read_repeated({"mlflow_perf.repeated": "50.0"}) == 50.0

@@ -64,6 +64,35 @@ def test_a_step_may_write_a_file_with_the_name_of_its_log(store: str, tmp_path: 
         assert Path(local).read_text() == text
 
 
+def test_names_in_the_logs_of_a_step_that_cannot_be_beside_ours(store: str, tmp_path: Path) -> None:
+    """A folder with the name of its log, while a file has that of the folder for such files."""
+    for name in ("logs/std_log.txt", "code/logs/std_log.txt/x", "code/logs/own", "code/logs/a/b"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    client = MlflowClient(store)
+    run_id = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
+    upload_files(client, run_id, tmp_path)
+    for name in ("std_log.txt", "own-/std_log.txt/x", "own", "a/b"):
+        local = client.download_artifacts(run_id, f"logs/{name}", str(tmp_path / "got"))
+        assert Path(local).read_text().endswith(name.removeprefix("own-/"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux")
+def test_a_file_that_cannot_be_read_to_its_end_takes_no_other_with_it(
+    store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as one on a bad disk: it opens, and then it cannot be read."""
+    outputs = tmp_path / "code" / "outputs"
+    outputs.mkdir(parents=True)
+    (outputs / "mem").symlink_to("/proc/self/mem")
+    (outputs / "z.txt").write_text("kept")
+    client = MlflowClient(store)
+    run_id = client.create_run(os.environ["MLFLOW_EXPERIMENT_ID"]).info.run_id
+    upload_files(client, run_id, tmp_path)
+    assert "outputs/z.txt" in [file.path for file in client.list_artifacts(run_id, "outputs")]
+    assert "mem' is not kept in MLflow: OSError" in caplog.text
+
+
 def test_a_file_that_vanishes_takes_no_other_with_it(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,12 @@ _SECRET_NAME = re.compile(
 )
 _NUMBER_OR_WORD = re.compile(r"(?i)|true|false|none|[-+]?[\d.]+(e[-+]?\d+)?|<.*>|\[[A-Z]+\]")
 _RANDOM_KEY = re.compile(r"(?=.*\d)(?=.*[a-zA-Z])[\w+/=.~-]{16,}")
+# In what a program prints: `password: x`, `--token x`, `X-Api-Key: x`, `Bearer x`.
+_SPOKEN_PASSWORD = re.compile(
+    r"(?i)((?:\b(?:[\w-]*passw(?:or)?d|passphrase|[\w-]*api[_-]?key|[\w-]*access[_-]?key|secret)"
+    r"\s*:|(?<!\S)--(?:[\w-]*passw(?:or)?d|[\w-]*token|[\w-]*secret|[\w-]*key))\s+)[^\s'\"<\[{(-]\S*"
+)
+_BEARER = re.compile(r"(\b(?i:bearer|token:)\s+)(?=\S*\d)[\w.~+/-]{8,}=*")
 _AUTHORIZATION = re.compile(r"(?i)(\bauthorization\s*[:=]\s*(?:basic|bearer)\s+)[^\s'\"]+")
 _HEADER = re.compile(r"(?<=['\"])(Basic|Bearer) [^'\"]+")
 
@@ -63,7 +69,8 @@ def redact_address(text: str) -> str:
 
 def redact_text(text: str) -> str:
     """Return a text of others without the secrets that can be told: passwords, queries, headers."""
-    return redact_password(redact_address(text))
+    masked = redact_password(redact_address(text))
+    return _BEARER.sub(r"\1***", _SPOKEN_PASSWORD.sub(r"\1***", masked))
 
 
 @functools.lru_cache(maxsize=4096)  # the same few, for each of a thousand runs

@@ -22,6 +22,11 @@ from pathlib import Path
 from mlflow_perf.core.json_io import write_text
 from mlflow_perf.pipelines.graph import Step
 
+# In the step's folder a `secrets.py` is the step's: with `-m`, Python would take it for its own.
+_ENTRY = "import sys; sys.path = [p for p in sys.path if p]; from mlflow_perf.__main__ import main"
+WRAPPER = (sys.executable, "-c", f"{_ENTRY}; main()", "run", "--hold")
+"""What measures a command that comes after more options and `--`."""
+
 # Parsl's MPI mode puts the launcher for the nodes of the task into this variable.
 _PARSL_PREFIX = "PARSL_MPI_PREFIX"
 _PER_NODE = "MLFLOW_PERF_RANKS_PER_NODE"

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,7 +25,7 @@ from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED, write_end
 from mlflow_perf.pipelines.graph import Step
-from mlflow_perf.pipelines.launch import make_search_path, name_python, plan_ranks
+from mlflow_perf.pipelines.launch import WRAPPER, make_search_path, name_python, plan_ranks
 from mlflow_perf.pipelines.output_folder import remove_outputs
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.runner_process import RunnerProcess
@@ -49,7 +48,6 @@ from mlflow_perf.tracking.run_handle import (
 )
 
 _OURS_SEC = 60.0  # what mlflow-perf takes before a command or after it, without waits
-_WRAPPER = (sys.executable, "-m", "mlflow_perf", "run", "--hold")
 _OF_STORE = "MLFLOW_TRACKING_"  # begins the names of the variables of a store
 _OWN = "MLFLOW_PERF_STEP_"  # before the names of those that the step has of its own
 _OF_RUN = ("MLFLOW_RUN_ID", PARENT_VARIABLE, PARENT_STORE_VARIABLE)
@@ -192,7 +190,7 @@ class StepJob:
         shell = begin if lines else ()
         given = [f"MLFLOW_PERF_DIR={self.attempt_folder('journals', attempt)}"]
         given += [f"{name}={self.step.environment[name]}" for name in inner if name not in stored]
-        return (*_WRAPPER, "--name", self.step.component, "--", *shell, "env", *given)
+        return (*WRAPPER, "--name", self.step.component, "--", *shell, "env", *given)
 
     def attempt_folder(self, kind: str, attempt: int) -> Path:
         """Return the folder of an attempt's `logs` or `journals`."""
@@ -291,7 +289,7 @@ def _run_attempts(
         is_alone = len(ranks) == 1 and ranks[0].command[: len(wrapper)] == wrapper
         limits = job.make_limits(attempt, is_followed=is_alone and bool(wrapper))
         if limits.followed:
-            ranks = [ranks[0].follow(limits.followed, len(_WRAPPER))]
+            ranks = [ranks[0].follow(limits.followed, len(WRAPPER))]
         with sized.limit(ranks) as tried:
             ended = run_ranks(tried.ranks, folder=code, logs=logs, environ=environ, limits=limits)
         outcome = replace(

@@ -34,7 +34,7 @@ from mlflow_perf.publish.step_record import (
 )
 from mlflow_perf.tracking.client import end_run, set_tags
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.perf_run import PIPELINE_TAG, STATUS_TAG
+from mlflow_perf.tracking.perf_run import PARENT_TAG, PIPELINE_TAG, STATUS_TAG, TAG
 from mlflow_perf.tracking.run_handle import RunHandle
 
 if TYPE_CHECKING:
@@ -111,6 +111,11 @@ def explain_unfinished(work: Path) -> str:
 
     Steps that still run on another machine are stopped.
     """
+    if not work.is_dir():
+        return (
+            f"its work folder {work} is not there: bring it back, or make an empty one if it is "
+            "gone for good"
+        )
     unsent = list_unsent(work)
     if any(map(is_at_work, unsent)):
         with contextlib.suppress(OSError):
@@ -152,6 +157,24 @@ def end_steps(client: MlflowClient, work: Path) -> None:
         lasted = run.data.metrics.get("duration_sec", 0.0)
         ended = max([run.info.start_time / 1000 + lasted, *written])
         end_run(client, run_id, status, ended=ended)
+
+
+def end_lost_steps(client: MlflowClient, run: RunHandle) -> None:
+    """End as KILLED the steps of a pipeline that are RUNNING, but not in its work folder any more.
+
+    Raises:
+        Exception: Whatever MLflow raises when the store does not answer.
+    """
+    if run.run_id is None or run.experiment_id is None:
+        return
+    of_parent = f"tags.`{PARENT_TAG}` = '{run.run_id}' and attributes.status = 'RUNNING'"
+    for left in client.search_runs([run.experiment_id], of_parent):
+        if f"{TAG}step" in left.data.tags:
+            tags = {STATUS_TAG: "KILLED", "mlflow_perf.error": RUNNER_KILLED}
+            set_tags(client, left.info.run_id, tags)
+            lasted = left.data.metrics.get("duration_sec", 0.0)
+            ended = left.info.start_time / 1000 + lasted
+            end_run(client, left.info.run_id, "KILLED", ended=ended)
 
 
 def _list_steps(work: Path) -> list[Path]:

@@ -25,7 +25,7 @@ from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
 from mlflow_perf.publish.journal import BEGUN, SUFFIX, live
 from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal, read_head
-from mlflow_perf.publish.pipeline_journal import WORK_TAG, end_steps
+from mlflow_perf.publish.pipeline_journal import WORK_TAG, end_lost_steps, end_steps
 from mlflow_perf.publish.step_record import list_stand_ins
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
@@ -305,7 +305,9 @@ def end_without_figures(delivery: Delivery, path: Path) -> tuple[str, str | None
         Exception: Whatever MLflow raises when the store does not answer.
     """
     if (work := delivery.tags.get(WORK_TAG)) is not None:
-        end_steps(open_client(delivery.run.tracking_uri), Path(work))
+        client = open_client(delivery.run.tracking_uri)
+        end_steps(client, Path(work))
+        end_lost_steps(client, delivery.run)
     elif GROUP_TAG not in delivery.tags:
         return ("not begun", end_unbegun_run(delivery)) if CAUSE_TAG in delivery.tags else None
     delivery.tags |= tag_notes(_read_notes(path.with_suffix(NOTES)))

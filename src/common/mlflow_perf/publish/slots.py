@@ -94,6 +94,8 @@ def find_slot(mine: NodeDocument, index: int, reports: Reports, *, repeated: flo
         for i, other in known.items()
         if other.component == mine.component or (is_plain and _end(other) <= repeated)
     }
+    # What an earlier attempt of the whole job has left counts no longer, on no node.
+    left = {i: o for i, o in known.items() if repeated and _end(o) <= repeated}
     own = next((i for i, other in known.items() if is_same_recording(other, mine)), None)
     if own is None and index in known:
         other = known[index]
@@ -110,7 +112,7 @@ def find_slot(mine: NodeDocument, index: int, reports: Reports, *, repeated: flo
             index >= int(other.node.get("count", 1)) > 1 and _end(mine) <= _start(other)
             for other in known.values()
         )
-        return Slot(component, index, is_older=is_left_over)
+        return Slot(component, index, {} if is_left_over else left, is_older=is_left_over)
     if _start(mine) < _start(there):
         return Slot(component, index, is_older=True)
     # An earlier attempt may have had more nodes than this one.
@@ -118,7 +120,7 @@ def find_slot(mine: NodeDocument, index: int, reports: Reports, *, repeated: flo
     outdated = {
         i: other
         for i, other in known.items()
-        if i == index or (i >= count and _end(other) <= _start(mine))
+        if i == index or i in left or (i >= count and _end(other) <= _start(mine))
     }
     return Slot(component, index, outdated)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sized
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ KEPT_FILES = (("code/outputs", "outputs"), (_OWN_LOGS, "logs"))
 """Folders that Azure ML keeps of a step's working folder, and their artifact paths."""
 
 _FILES = (("logs", "logs"), *KEPT_FILES)
+_READ_BYTES = 1 << 20
 _OWN = "own"  # below `logs`: what a step itself has written under the name of a log of ours
 _RETRIED = (408, 429)  # of the statuses from 400 to 499, those that say nothing of the file
 _log = get_logger(__name__)
@@ -44,24 +46,26 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
         if (step / folder).is_symlink():  # a step has put it in the place of its own folder
             continue
         files, is_all = _list_readable(step / folder)
-        clashing = {file for file in files if folder == _OWN_LOGS and _is_ours(file, step)}
+        clashing = {file for file in files if folder == _OWN_LOGS and _clashes(file, step)}
+        own = _find_free(step / folder)
         if files and is_all and not clashing:
             try:
                 client.log_artifacts(run_id, str(step / folder), path)
             except Exception as error:
                 # A process that the step left behind may remove files meanwhile.
-                if not _is_refusal(error) and all(file.exists() for file in files):
+                is_known = _is_refusal(error) or any(map(_is_unreadable, files))
+                if not is_known and all(file.exists() for file in files):
                     raise
             else:
                 taken, files = taken + 1, []
         for file in filter(Path.exists, files):  # MLflow would wait for a writer of a named pipe
-            below = PurePosixPath(path, _OWN) if file in clashing else PurePosixPath(path)
+            below = PurePosixPath(path, own) if file in clashing else PurePosixPath(path)
             place = below / file.parent.relative_to(step / folder)
             try:
                 client.log_artifact(run_id, str(file), str(place))
                 taken += 1
             except Exception as error:
-                if not _is_refusal(error):
+                if not (_is_refusal(error) or _is_unreadable(file)):
                     raise
                 refused[file] = error
     if not refused:
@@ -73,9 +77,28 @@ def upload_files(client: MlflowClient, run_id: str, step: Path) -> None:
     _log.warning(text, str(first), _tell_more(refused), first_line(why))
 
 
-def _is_ours(file: Path, step: Path) -> bool:
-    """Return whether a file of the step's own `./logs` has the name of a log of ours."""
-    return (step / "logs" / file.relative_to(step / _OWN_LOGS)).exists()
+def _clashes(file: Path, step: Path) -> bool:
+    """Return whether a file of the step's own `./logs` cannot be beside our logs in one folder."""
+    below = file.relative_to(step / _OWN_LOGS)
+    ours = [step / "logs" / part for part in (below, *below.parents[:-1])]
+    return ours[0].exists() or any(one.is_file() for one in ours[1:])
+
+
+def _find_free(folder: Path) -> str:
+    """Return a name that nothing in a folder has."""
+    names = (f"{_OWN}{'-' * n}" for n in count())
+    return next(name for name in names if not (folder / name).exists())
+
+
+def _is_unreadable(file: Path) -> bool:
+    """Return whether a file cannot be read to its end, as on a bad disk."""
+    try:
+        with file.open("rb") as opened:
+            while opened.read(_READ_BYTES):
+                pass
+    except OSError:
+        return True
+    return False
 
 
 def _is_refusal(error: Exception) -> bool:
