@@ -217,6 +217,22 @@ def test_totals_are_over_all_steps(make_run: MakeRun) -> None:
     assert "89% of the 7 CPU h held were unused" in " ".join(workflow.findings)
 
 
+def test_a_clock_that_is_behind_makes_no_step_longer() -> None:
+    """The runner has noted when a pipeline's step began and ended, on its own clock."""
+    block = NodeDocument(component="train", started=12.0, duration_sec=3.0,
+                         summary={"duration_sec": 3.0})  # fmt: skip
+    late = PerfRun(
+        "b", run_id="b", component="train", status="FINISHED", started=110.0, ended=118.0,
+        document=PerfDocument({0: block}),
+        tags={"mlflow_perf.step": "train", "mlflow_perf.depends_on": "pre"},
+    )  # fmt: skip
+    workflow = built(step("pre", 100, 110, after=""), late)
+    assert workflow.started == 100.0
+    assert [(s.name, s.waited_sec, s.outside_sec) for s in workflow.steps] == [
+        ("pre", 0.0, 10.0), ("train", 0.0, 5.0),
+    ]  # fmt: skip
+
+
 def test_a_later_block_of_a_step_is_a_part_of_it() -> None:
     """Its time is the step's, and counts once; it did not wait while the step worked before it."""
     blocks = [

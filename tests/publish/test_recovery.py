@@ -147,6 +147,18 @@ def test_a_damaged_end_is_not_called_a_kill(
     assert second.cause == "the machine went down"
 
 
+def test_a_cut_journal_of_a_step_that_finished_is_told(
+    sent: list[Delivery], tmp_path: Path
+) -> None:
+    """Nothing has ended it before its time, so it has no cause; its figures are not whole."""
+    (tmp_path / "ended").write_text("FINISHED\n\n")
+    (tmp_path / "logs").mkdir()
+    note = str(tmp_path / "stopped-1")
+    (tmp_path / "a.journal").write_bytes(journal_of(ROW, stop_note=note))
+    (found,) = recover(tmp_path)
+    assert (found.cause, sent[0].document.status) == ("its journal ends early", "FINISHED")
+
+
 @pytest.mark.parametrize(
     ("ended", "cause"), [(End("FINISHED"), None), (End("FAILED", "exit code 9"), "exit code 9")]
 )

@@ -38,6 +38,7 @@ from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lo
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.pipeline_journal import explain_unfinished, find_work, list_left_steps
 from mlflow_perf.publish.recovery_checks import (
+    CUT_OFF,
     UNWRITTEN,
     call_in_workspace,
     check_store,
@@ -147,7 +148,7 @@ def read_journal(
     try:
         if last is None or final is None:
             end = ended or find_end(lines[0], damaged)
-            cause = UNWRITTEN if ended else end.cause
+            cause = UNWRITTEN if ended else end.cause or CUT_OFF
             document = _rebuild_document(lines, end, operations, named, steps)
             add_left_over(document, spooled)
         else:

@@ -48,7 +48,8 @@ from mlflow_perf.tracking.run_handle import RunHandle
 T = TypeVar("T")
 
 UNKNOWN_CAUSE = "the process was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
-UNWRITTEN = "its journal ends early, because it could not be written"
+CUT_OFF = "its journal ends early"
+UNWRITTEN = f"{CUT_OFF}, because it could not be written"
 _DAMAGED = "its journal is damaged in line {}, so how its job ended is not known"
 _SAME_START_SEC = 0.001
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
