@@ -236,12 +236,16 @@ def test_a_server_that_refuses_one_run_is_asked_for_the_others(
 def test_the_run_of_a_killed_group_ends_after_its_steps_journals(
     store: str, tmp_path: Path
 ) -> None:
-    """It is KILLED at the end of its last step, or as its journal says, and has its report."""
+    """It is KILLED at the end of its last step, or as its journal says, and has its report.
+
+    A pipeline in it is in an experiment of its own.
+    """
     client, experiment = MlflowClient(), os.environ["MLFLOW_EXPERIMENT_ID"]
     run = RunHandle(tracking_uri=store, experiment_id=experiment)
     delivery, journal = open_group_journal("flow", run, tmp_path)
     made = client.create_run(experiment, start_time=1000, tags={RECORDING_TAG: run.nonce}).info
-    step = client.create_run(experiment, tags={PARENT_TAG: made.run_id}, start_time=2000).info
+    other = client.create_experiment(tmp_path.name)
+    step = client.create_run(other, tags={PARENT_TAG: made.run_id}, start_time=2000).info
     client.set_terminated(step.run_id, end_time=9000)
     journal.leave()
     notes = journal.path.with_suffix(NOTES)

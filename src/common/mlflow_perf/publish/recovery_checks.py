@@ -44,6 +44,7 @@ from mlflow_perf.tracking.recorded_runs import discard_repeated_runs, find_recor
 from mlflow_perf.tracking.reporting_notes import REPORTING_TAG, tag_notes
 from mlflow_perf.tracking.run_files import fetch_file
 from mlflow_perf.tracking.run_handle import RunHandle
+from mlflow_perf.tracking.search import name_all_steps_experiments
 
 T = TypeVar("T")
 
@@ -374,6 +375,10 @@ def end_group(delivery: Delivery) -> str | None:
         return None
     run_id, started = str(made.info.run_id), made.info.start_time / 1000
     discard_repeated_runs(run, run_id)
+    if is_current(run.tracking_uri):
+        # A pipeline in it is in an experiment of its own.
+        name_all_steps_experiments(run_id, made.info.start_time)
+        made = client.get_run(run_id)
     if made.info.status == "RUNNING":
         lasted = delivery.document.duration_sec
         ended = started + (lasted or 0.0)
