@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from packaging.version import Version
 
@@ -510,13 +511,13 @@ def test_a_run_without_a_report_is_not_searched_for_one(
     """The run's tags say whether it has a report: only a second one lists the artifacts."""
     run_id = MlflowClient(store).create_run("0").info.run_id
     listed: list[str] = []
-    original = MlflowClient.list_artifacts
+    original = LocalArtifactRepository.list_artifacts
 
-    def list_artifacts(client: MlflowClient, run_id: str, path: str | None = None) -> object:
+    def list_artifacts(place: LocalArtifactRepository, path: str | None = None) -> object:
         listed.append(str(path))
-        return original(client, run_id, path)
+        return original(place, path)  # type: ignore[no-untyped-call, unused-ignore]
 
-    monkeypatch.setattr(MlflowClient, "list_artifacts", list_artifacts)
+    monkeypatch.setattr(LocalArtifactRepository, "list_artifacts", list_artifacts)
     write_node(Delivery(_report("train", 100.0), RunHandle(store, run_id=run_id, own_run=True)))
     assert listed == []
     write_node(Delivery(_report("train", 200.0), RunHandle(store, run_id=run_id, own_run=True)))

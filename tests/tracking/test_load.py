@@ -11,10 +11,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.tracking._tracking_service.client import TrackingServiceClient
 from tests.tracking.samples import NODE, document, log_run
 
 from mlflow_perf.core.uris import redact_password
@@ -251,7 +253,8 @@ def test_artifacts_that_cannot_be_read_are_named(
     def refuse(*_: object) -> None:
         raise MlflowException("too many 500 error responses")
 
-    monkeypatch.setattr(MlflowClient, "list_artifacts", refuse)
+    far = SimpleNamespace(list_artifacts=refuse)
+    monkeypatch.setattr(TrackingServiceClient, "_get_artifact_repo", lambda *_: far)
     why = f"The folder {run_id}/artifacts cannot be read from .*: too many 500 error responses$"
     with pytest.raises(RunNotFoundError, match=why):
         load(run_id)

@@ -39,17 +39,15 @@ def fetch_file(client: MlflowClient, run_id: str, path: str, folder: Path) -> Pa
 def list_files(client: MlflowClient, run_id: str, path: str | None) -> list[FileInfo]:
     """Return what is in a folder of a run's artifacts.
 
-    MLflow's own function asks for logged models, too, which no server before MLflow 3 knows.
+    MLflow's own function reads the whole run twice, and asks for logged models, which no server
+    before MLflow 3 knows.
 
     Raises:
         Exception: Whatever MLflow raises when the folder cannot be read.
     """
-    from mlflow.exceptions import MlflowException
-
     try:
+        tracking: Any = client._tracking_client  # noqa: SLF001 - see above
+        listed = tracking._get_artifact_repo(run_id).list_artifacts  # noqa: SLF001 - see above
+    except AttributeError:
         return list(client.list_artifacts(run_id, path))
-    except MlflowException as error:
-        tracking: Any = getattr(client, "_tracking_client", None)
-        if "logged-models" not in str(error) or not hasattr(tracking, "_get_artifact_repo"):
-            raise
-    return list(tracking._get_artifact_repo(run_id).list_artifacts(path))  # noqa: SLF001
+    return list(listed(path))
