@@ -13,6 +13,7 @@ from mlflow_perf.publish.slots import (
     RunReports,
     Slot,
     choose_tags,
+    find_left_over,
     find_slot,
     find_unseen_slot,
     is_same_recording,
@@ -160,6 +161,10 @@ def test_an_earlier_attempt_keeps_no_plain_keys() -> None:
     assert set(find_slot(again[1], 1, {"": there}, repeated=50.0).outdated) == {0}
     now = {0: _document("train", 100.0), 1: first[1]}
     assert find_slot(_document("test", 120.0), 0, {"": now}, repeated=50.0).component == "test"
+    timeless = NodeDocument(component="load")  # of a job that was never repeated
+    assert find_slot(mine, 0, {"": {0: timeless}}).component == "train"
+    assert not any(find_left_over(Slot(), {"load": {0: timeless}}, 0.0).values())
+    assert any(find_left_over(Slot(), {"load": first}, 50.0).values())
     assert read_repeated({"mlflow_perf.repeated": "50.0"}) == 50.0
     assert read_repeated({"mlflow_perf.repeated": "x"}) == read_repeated({}) == 0.0
 

@@ -85,17 +85,17 @@ def find_slot(mine: NodeDocument, index: int, reports: Reports, *, repeated: flo
             the plain keys, whatever its component.
     """
     plain = reports.get("", {})
-    holders = [other for other in plain.values() if _end(other) > repeated]
+    holders = [other for other in plain.values() if not _is_outlived(other, repeated)]
     is_plain = not holders or any(other.component == mine.component for other in holders)
     component = None if is_plain else mine.component or "other"
     known = plain if component is None else reports.get(clean_folder_name(component), {})
     known = {
         i: other
         for i, other in known.items()
-        if other.component == mine.component or (is_plain and _end(other) <= repeated)
+        if other.component == mine.component or (is_plain and _is_outlived(other, repeated))
     }
     # What an earlier attempt of the whole job has left counts no longer, on no node.
-    left = {i: o for i, o in known.items() if repeated and _end(o) <= repeated}
+    left = {i: other for i, other in known.items() if _is_outlived(other, repeated)}
     own = next((i for i, other in known.items() if is_same_recording(other, mine)), None)
     if own is None and index in known:
         other = known[index]
@@ -142,7 +142,7 @@ def find_left_over(slot: Slot, reports: Reports, repeated: float) -> Reports:
         repeated: Unix time at which the job was repeated.
     """
     return {
-        folder: {index: other for index, other in nodes.items() if _end(other) <= repeated}
+        folder: {i: other for i, other in nodes.items() if _is_outlived(other, repeated)}
         for folder, nodes in reports.items()
         if folder not in ("", slot.folder)
     }
@@ -188,6 +188,11 @@ def name_replaced(index: int, document: NodeDocument) -> str:
     """Return the file name under which a replaced report is kept."""
     began = datetime.fromtimestamp(_start(document), timezone.utc)
     return f"replaced-node-{index}-{began:%Y%m%dT%H%M%S.%fZ}.json"
+
+
+def _is_outlived(document: NodeDocument, repeated: float) -> bool:
+    """Return whether its attempt had ended when the job was repeated; 0 where that never was."""
+    return repeated > 0.0 and _end(document) <= repeated
 
 
 def _start(document: NodeDocument) -> float:
