@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,14 @@ import pytest
 
 from mlflow_perf.pipelines.guard import Guard
 from mlflow_perf.pipelines.step_guard import Log
+
+_STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("the last words", flush=True))
+print("one", flush=True)
+while True:
+    time.sleep(60)
+"""
 
 
 @pytest.fixture
@@ -102,6 +111,22 @@ def test_another_one_takes_the_place_of_one_that_was_killed(log: Path, tmp_path:
     guard.keep()
     guard.end()
     assert (log.read_text(), other.read_text()) == ("one\n", "two\n")
+
+
+def test_a_stop_ends_all_also_where_somebody_ends_the_guard(log: Path) -> None:
+    """Another one goes on with it."""
+    guard = Guard([log], 1.0)
+    command = ("python3", "-c", _STUBBORN)
+    environ = {"PATH": os.environ["PATH"]}
+    child = guard.start_process(command, log=log, folder=Path("/"), environ=environ)
+    _wait_for(log, "one\n")
+    stopping = threading.Thread(target=guard.stop)
+    stopping.start()
+    _wait_for(log, "one\nthe last words\n")
+    _find_guard(log).kill()
+    stopping.join()
+    assert child.wait() == -signal.SIGKILL
+    assert guard.ends[log].startswith(b"one\nthe last words\n")
 
 
 def test_a_full_disk_does_not_end_the_process() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.exit_cause import End
-from mlflow_perf.node.step_notes import read_stop_note
+from mlflow_perf.node.step_notes import STOP_NOTE_VARIABLE, read_stop_note
 from mlflow_perf.pipelines import processes
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.pipelines.processes import Ended, Limits, run_ranks, write_stop
@@ -27,8 +27,9 @@ def _run(folder: Path, *commands: str, timeout: float | None = None) -> Ended:
         Rank(("bash", "-c", text), {"RANK": str(i)}, f"rank-{i}.txt")
         for i, text in enumerate(commands)
     ]
-    environ = {"PATH": os.environ["PATH"]}
-    limits = Limits(timeout, folder / "stop")
+    note = folder / "note"
+    environ = {"PATH": os.environ["PATH"], STOP_NOTE_VARIABLE: str(note)}
+    limits = Limits(timeout, folder / "stop", note)
     return run_ranks(ranks, folder=folder, logs=folder, environ=environ, limits=limits)
 
 
@@ -179,11 +180,11 @@ def test_a_step_that_was_given_up_ends_as_its_runner_says(tmp_path: Path) -> Non
     write_stop(tmp_path / "no folder" / "own", lost)  # is no error of the pipeline
 
 
-@pytest.mark.parametrize("start", ["", "setsid"])
+@pytest.mark.parametrize("start", ["", "setsid", "setsid --fork"])
 def test_what_a_stopped_process_started_is_stopped_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
 ) -> None:
-    """It may ignore SIGTERM while its parent does not, and have a session of its own."""
+    """It may ignore SIGTERM while its parent does not, have its own session, and no parent."""
     monkeypatch.setattr(processes, "_GRACE_SEC", 1.0)
     for name, first in {"stubborn": "trap '' TERM", "usual": ":"}.items():
         (tmp_path / name).write_text(f"{first}\necho $$ >{tmp_path}/{name}.pid\nexec sleep 60\n")

@@ -144,6 +144,26 @@ def test_commands_are_filled_with_the_paths_of_other_steps(tmp_path: Path) -> No
     assert jobs["second"].tags["mlflow_perf.depends_on"] == "first"
 
 
+def test_a_step_has_the_code_as_it_was_when_the_pipeline_began(tmp_path: Path) -> None:
+    """An editor saves a file meanwhile; at the end, only the steps' own copies are left."""
+    (tmp_path / "code").mkdir()
+    script = tmp_path / "code" / "run.py"
+    script.write_text("old")
+    seen = []
+
+    def behave(job: StepJob) -> Outcome:
+        assert job.step.code is not None
+        seen.append((job.step.code / "run.py").read_text())
+        script.write_text("new")
+        return _fine(job)
+
+    steps = {n: replace(s, code=tmp_path / "code") for n, s in _chain().steps.items()}
+    runner, _ = _runner(replace(_chain(), steps=steps), tmp_path / "w")
+    assert runner.run(lambda: FakePool(behave)).status == "FINISHED"
+    assert seen == ["old"] * 4
+    assert not (tmp_path / "w" / "snapshots").exists()
+
+
 def test_a_failed_step_fails_its_dependants_only(tmp_path: Path) -> None:
     """What needs the failed step is not run and says why; what does not, runs."""
 

@@ -13,7 +13,8 @@ import pytest
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines import snapshot
-from mlflow_perf.pipelines.snapshot import copy_code, list_files
+from mlflow_perf.pipelines.graph import Step
+from mlflow_perf.pipelines.snapshot import Snapshot, copy_code, list_files, take_snapshots
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +29,28 @@ def _tree(folder: Path, files: dict[str, str]) -> Path:
 
 def _names(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_steps_with_the_same_code_share_a_copy_of_it(tmp_path: Path) -> None:
+    """That of others is apart; a step that has none gets none, and a fault is its own."""
+    code = _tree(tmp_path / "code", {"run.py": "1"})
+    lib = _tree(tmp_path / "lib", {"a.py": "2"})
+    steps = {
+        "one": Step("one", "one", "do", code),
+        "two": Step("two", "two", "do", code),
+        "more": Step("more", "more", "do", code, includes=(lib,)),
+        "bare": Step("bare", "bare", "do", None),
+        "bad": Step("bad", "bad", "do", tmp_path / "absent"),
+    }
+    taken = take_snapshots(steps, tmp_path / "to")
+    assert taken["one"] is taken["two"]
+    assert taken["bare"] == Snapshot()
+    assert [_names(taken[n].folder or lib) for n in ("one", "more")] == [
+        {"run.py"},
+        {"run.py", "lib/a.py"},
+    ]
+    assert "absent cannot be copied" in taken["bad"].fault
+    assert not any(taken[name].fault for name in ("one", "more", "bare"))
 
 
 def test_ignored_files_stay_behind(tmp_path: Path) -> None:

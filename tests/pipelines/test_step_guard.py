@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 RUNNER = """
 import os, sys
 from pathlib import Path
@@ -19,7 +21,8 @@ folder = Path(sys.argv[1])
 script = "trap 'sleep 0.3; echo the last words; exit' TERM; "
 script += "sleep 300 & echo $! > child.txt; mv child.txt child; wait"
 command = ("bash", "-c", script)
-limits = Limits(None, folder / "stop")
+limits = Limits(None, folder / "stop", folder / "note")
+os.environ["MLFLOW_PERF_STOP_NOTE"] = str(folder / "note")
 run_ranks([Rank(command, {}, "log")], folder=folder, logs=folder, environ=os.environ, limits=limits)
 """
 
@@ -38,9 +41,14 @@ def test_a_killed_runner_leaves_no_process(tmp_path: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def test_what_a_step_started_in_a_session_of_its_own_is_ended_too(tmp_path: Path) -> None:
-    """As where its runner stops it itself; so are its own children."""
-    code = RUNNER.replace("sleep 300 &", "setsid bash -c 'sleep 300 & echo $! > deep; wait' &")
+@pytest.mark.parametrize("start", ["setsid", "setsid --fork"])
+def test_what_a_step_started_in_a_session_of_its_own_is_ended_too(
+    tmp_path: Path, start: str
+) -> None:
+    """As where its runner stops it itself: its own children, and daemons, which have no parent."""
+    code = RUNNER.replace(
+        "sleep 300 &", f"{start} bash -c 'sleep 300 & echo $! > deep; wait' & sleep 300 &"
+    )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as runner:
         _wait(lambda: (tmp_path / "child").exists() and (tmp_path / "deep").exists())
         _wait(lambda: (tmp_path / "deep").read_text() != "")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 _PROGRAM = Path(__file__).with_name("step_guard.py")
 _LOGGED_SEC = 10.0  # for what is still in a pipe
+_STOP_TRIES = 3  # somebody may end it meanwhile
 # Four times the usual one: a burst of output holds up no process, and Node.js loses what is not in
 # the pipe when it ends.
 _PIPE_BYTES = 262_144
@@ -24,7 +25,8 @@ class Guard:
 
     Args:
         logs: The log file of each process; they are emptied.
-        grace_sec: Time between SIGTERM and SIGKILL, if this process is killed.
+        grace_sec: Time between SIGTERM and SIGKILL, for processes that are to end.
+        mark: A variable that only these processes have, as `NAME=value`; empty for none.
 
     Attributes:
         ends: Each log → the last `END_BYTES` of it, once all has ended. The file at its path may be
@@ -34,10 +36,10 @@ class Guard:
         OSError: A log could not be made, or no process could be started.
     """
 
-    def __init__(self, logs: Sequence[Path], grace_sec: float) -> None:
+    def __init__(self, logs: Sequence[Path], grace_sec: float, mark: str = "") -> None:
         self.ends: dict[Path, bytes] = {}
         self._logs = logs
-        self._grace_sec = grace_sec
+        self._grace_sec, self._mark = grace_sec, mark
         self._groups: list[int] = []
         self._sources: list[int] = []
         self._targets: list[int] = []
@@ -58,7 +60,7 @@ class Guard:
         """Start it; that this process has the pipes open as well allows to start another one."""
         pairs = [f"{a}:{b}" for a, b in zip(self._sources, self._targets, strict=True)]
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_PROGRAM), str(self._grace_sec), *pairs],
+            [sys.executable, "-I", "-S", _PROGRAM, str(self._grace_sec), self._mark, *pairs],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -114,9 +116,26 @@ class Guard:
         """Tell it that all has ended, and wait until the logs are complete."""
         self.keep()
         self._tell(self._process, "end")
+        self._wait(_LOGGED_SEC)
+        self._finish()
+
+    def stop(self) -> None:
+        """Let it end the processes and all that they have started, and complete the logs."""
+        for _ in range(_STOP_TRIES):
+            self.keep()
+            if self._wait(2 * self._grace_sec + _LOGGED_SEC) in (0, None):
+                break
+        self._finish()
+
+    def _wait(self, most_sec: float) -> int | None:
+        """Say that no more is to come; return its exit code, None if it takes longer."""
         self._hang_up()
-        with suppress(subprocess.TimeoutExpired):  # the disk is slow
-            self._process.wait(_LOGGED_SEC)
+        try:
+            return self._process.wait(most_sec)
+        except subprocess.TimeoutExpired:  # the disk is slow, or a process cannot be ended
+            return None
+
+    def _finish(self) -> None:
         for log, target in zip(self._logs, self._targets, strict=True):
             begin = max(0, os.fstat(target).st_size - END_BYTES)
             self.ends[log] = os.pread(target, END_BYTES, begin)

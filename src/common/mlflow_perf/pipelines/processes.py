@@ -5,9 +5,7 @@ If this process is killed, a guard stops them.
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -15,14 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from mlflow_perf.core.clock import pause
 from mlflow_perf.core.uris import redact_text
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.step_notes import (
     RUNNER_KILLED,
     STARTED_COMMAND,
+    STOP_NOTE_VARIABLE,
     UNSTARTED,
     write_stop_note,
 )
@@ -185,11 +182,13 @@ class _Group:
 
     Args:
         logs: Their log files.
+        note: The file that is named to these processes alone; None for none.
     """
 
-    def __init__(self, logs: Sequence[Path]) -> None:
+    def __init__(self, logs: Sequence[Path], note: Path | None) -> None:
         self.children: list[_Child] = []
-        self.guard = Guard(logs, _GRACE_SEC)
+        mark = "" if note is None else f"{STOP_NOTE_VARIABLE}={note}"
+        self.guard = Guard(logs, _GRACE_SEC, mark)
 
     def start(self, rank: Rank, log: Path, folder: Path, environ: Mapping[str, str]) -> None:
         environ = {**environ, **rank.environment}
@@ -202,33 +201,12 @@ class _Group:
     def failed(self) -> _Child | None:
         return next((child for child in self.children if child.code), None)
 
-    def stop(self) -> None:
-        """End all that still run, and what they started: by SIGTERM, after a grace by SIGKILL."""
-        groups = [child.process.pid for child in self.running()]
-        below: list[psutil.Process] = []
-        for group in groups:
-            with suppress(psutil.Error):
-                below += psutil.Process(group).children(recursive=True)
-        outside = []
-        for one in below:
-            with suppress(ProcessLookupError):
-                if os.getpgid(one.pid) not in groups:
-                    outside.append(one)
-        end = time.monotonic() + _GRACE_SEC
-        _send(groups, [], signal.SIGTERM)
-        while self.running() and time.monotonic() < end:
-            pause(_POLL_SEC)
-        # A launcher ends its own; what it left, in a session of its own perhaps, comes after it.
-        _send([], outside, signal.SIGTERM)
-        while any(map(_is_alive, below)) and time.monotonic() < end:
-            pause(_POLL_SEC)
-        left = [one for one in below if _is_alive(one)]
-        if left or self.running():
-            _send(groups, left, signal.SIGKILL)
-            end = time.monotonic() + _GRACE_SEC
-            while self.running() and time.monotonic() < end:
-                pause(_POLL_SEC)
-        self.guard.end()
+    def end(self) -> None:
+        """End all that they have started if one of them still runs, and complete the logs."""
+        if self.running():
+            self.guard.stop()
+        else:
+            self.guard.end()
 
 
 def _find_last_line(end: bytes) -> str:
@@ -244,21 +222,6 @@ def _find_last_line(end: bytes) -> str:
     return next((redact_text(line)[:300] for line in told if line), "")
 
 
-def _is_alive(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def _send(groups: Sequence[int], processes: Sequence[psutil.Process], number: int) -> None:
-    for group in groups:
-        with suppress(ProcessLookupError):
-            os.killpg(group, number)
-    for process in processes:
-        with suppress(psutil.Error):
-            process.send_signal(number)
-
-
 def run_ranks(
     ranks: Sequence[Rank], *, folder: Path, logs: Path, environ: Mapping[str, str], limits: Limits
 ) -> Ended:
@@ -271,7 +234,7 @@ def run_ranks(
         environ: Environment; each rank adds its own variables.
         limits: When to stop them.
     """
-    group = _Group([logs / rank.log for rank in ranks])
+    group = _Group([logs / rank.log for rank in ranks], limits.note)
     timed_out, stop, has_finished = False, None, False
     clock, watch = _Clock(limits), RunnerWatch(limits.runner)
     try:
@@ -296,7 +259,7 @@ def run_ranks(
         if failed and len(ranks) > 1 and not (stop or timed_out):
             _note_failure(failed, limits)
     finally:
-        group.stop()
+        group.end()
     if has_finished:
         return Ended(0)
     failed = failed or group.failed()

@@ -21,10 +21,11 @@ from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
 from mlflow_perf.pipelines.interrupts import making_store
-from mlflow_perf.pipelines.output_folder import mark_output, mark_run
+from mlflow_perf.pipelines.output_folder import mark_output, mark_run, remove_outputs
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.processes import write_stop
 from mlflow_perf.pipelines.result import Result
+from mlflow_perf.pipelines.snapshot import Snapshot, take_snapshots
 from mlflow_perf.pipelines.step import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome
 from mlflow_perf.pipelines.step_sizes import StepSize
@@ -225,10 +226,12 @@ class Runner:
         futures: dict[str, Future[Outcome]] = {}
         begun: set[str] = set()
         stopped, fault = False, ""
+        copies = self.work / "snapshots"
         try:
+            codes = take_snapshots(self.graph.steps, copies)
             for step in self.graph.steps.values():
-                needed = [futures[name] for name in step.needs]
-                futures[step.name] = pool.submit(self._make_job(step, result), needed)
+                job = self._make_job(step, codes[step.name], result)
+                futures[step.name] = pool.submit(job, [futures[name] for name in step.needs])
             pending = dict(futures)
             while pending and not (fault := pool.fault()):
                 wait(pending.values(), timeout=_POLL_SEC, return_when="FIRST_COMPLETED")
@@ -259,6 +262,7 @@ class Runner:
             result.steps[step.name] = self._settle(
                 step, future, result, stopped=stopped, fault=fault
             )
+        remove_outputs(copies)
         finished = all(o.status == "FINISHED" for o in result.steps.values())
         result.status = "KILLED" if stopped else "FINISHED" if finished else "FAILED"
 
@@ -334,7 +338,7 @@ class Runner:
             )
         return replace(outcome, run_id=run_id, is_logged=False)
 
-    def _make_job(self, step: Step, result: Result) -> StepJob:
+    def _make_job(self, step: Step, code: Snapshot, result: Result) -> StepJob:
         """Return everything that a machine needs to run the step."""
         outputs = self.folder(step.name) / "outputs"
         retries = step.retries or self.retries
@@ -349,6 +353,8 @@ class Runner:
             step=replace(
                 step,
                 command=self._commands[step.name],
+                code=code.folder,
+                includes=(),
                 retries=retries,
                 environment={**variables, **step.environment},
             ),
@@ -366,7 +372,7 @@ class Runner:
             },
             tags=self.graph.make_tags(step),
             python=python.path,
-            fault=python.fault,
+            fault=python.fault or code.fault,
             size=self.sizes.get(step.name),
         )
 

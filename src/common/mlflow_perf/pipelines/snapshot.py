@@ -1,4 +1,4 @@
-"""Copy a component's code for a step: exactly the files that Azure ML would upload.
+"""Copy a component's code for its steps: exactly the files that Azure ML would upload.
 
 As in azure-ai-ml, `.amlignore` (or `.gitignore`) of the code's folder is obeyed, and
 `additional_includes` keep their names at the root of the copy. What runs of pipelines wrote into
@@ -11,12 +11,13 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlflow_perf.core.extras import needing
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.output_folder import is_output, is_own, is_run
 from mlflow_perf.publish.journal_file import find_state_folder
 
@@ -27,6 +28,43 @@ _IGNORE_FILES = (".amlignore", ".gitignore")
 # The second is the default place of what runs write; earlier versions wrote no marker there.
 _ALWAYS = ("__pycache__/", "/pipeline-runs/")
 _log = logging.getLogger("mlflow_perf.pipelines")
+
+
+class Snapshot(NamedTuple):
+    """The code of a component as it was at one moment.
+
+    Attributes:
+        folder: Its copy; None for a command that needs no code.
+        fault: Why it could not be copied; empty if it could.
+    """
+
+    folder: Path | None = None
+    fault: str = ""
+
+
+def take_snapshots(steps: Mapping[str, Step], folder: Path) -> dict[str, Snapshot]:
+    """Copy the code of all steps, once for those that have the same, and return it by step.
+
+    Whoever changes the code from then on changes no step that has yet to begin.
+
+    Args:
+        steps: The steps by name.
+        folder: Folder to make the copies in.
+    """
+    taken: dict[tuple[Path | None, tuple[Path, ...]], Snapshot] = {(None, ()): Snapshot()}
+    for step in steps.values():
+        source = (step.code, step.includes)
+        if source in taken:
+            continue
+        copy, fault = folder / str(len(taken)), ""
+        try:
+            copy_code(*source, copy)
+        except PipelineError as error:
+            fault = str(error)
+        except OSError as error:  # such as a full disk
+            fault = f"{error.filename or copy}: {error.strerror}"
+        taken[source] = Snapshot(copy, fault)
+    return {name: taken[step.code, step.includes] for name, step in steps.items()}
 
 
 def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> None:

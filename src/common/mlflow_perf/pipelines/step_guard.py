@@ -1,10 +1,10 @@
-"""Writes the logs of a step's processes, and ends them when its runner was killed.
+"""Writes the logs of a step's processes, and ends them when the runner says so or was killed.
 
 Run as a program of its own by `guard`. A pipe loses nothing to a script that opens `/dev/stderr`
 anew, which a file would; and it needs a reader for as long as anybody may write to it.
 
 Standard input has the process groups, one a line, and "end" once the step has ended; without that
-line, the runner was killed.
+line, all that it has started is to end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 _POLL_SEC = 0.1
 _READ_BYTES = 65_536
@@ -88,7 +89,7 @@ class _Guard:
         self._told = b""
 
     def wait_for_end(self) -> list[int]:
-        """Copy until the step has ended, or its runner is gone; return the groups left to end."""
+        """Copy until standard input ends, and return the groups that are to be ended then."""
         while sys.stdin.fileno() in self._selector.get_map():
             self.copy()
         told = self._told.decode().split()
@@ -126,78 +127,99 @@ class _Guard:
         return bool(self._selector.get_map())
 
 
-def _read_process(pid: int) -> tuple[int, int, bytes] | None:
-    """Return parent and group of a process, and when it began; None if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib takes long to import
-            state, parent, group, *fields = file.read().rpartition(b")")[2].split()
-    except (OSError, ValueError):
-        return None
-    return None if state == b"Z" else (int(parent), int(group), fields[16])
+class _Process:
+    """A process that has not ended.
+
+    Args:
+        pid: Its number.
+        parent: Number of its parent.
+        group: Number of its process group.
+        begun: When it began: another process may have its number later.
+    """
+
+    def __init__(self, pid: int, parent: int, group: int, begun: bytes) -> None:
+        self.pid, self.parent, self.group, self.key = pid, parent, group, (pid, begun)
 
 
-def _find_outside(groups: list[int]) -> dict[int, bytes]:
-    """Return what the groups' leaders started that is in no such group, and when each began."""
-    names = os.listdir("/proc")  # noqa: PTH208 - see above
-    found = {int(name): _read_process(int(name)) for name in names if name.isdigit()}
-    children: dict[int, list[int]] = {}
-    for pid, process in found.items():
-        if process is not None:
-            children.setdefault(process[0], []).append(pid)
-    below, outside = list(groups), dict[int, bytes]()
-    for parent in below:  # it grows meanwhile
-        below += children.get(parent, [])
-        process = found.get(parent)
-        if process is not None and process[1] not in groups:
-            outside[parent] = process[2]
-    return outside
+def _list_processes() -> list[_Process]:
+    """List all that run on this machine, without those that only wait to be reaped."""
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes long to import
+        try:
+            with open(f"/proc/{int(name)}/stat", "rb") as file:  # noqa: PTH123 - see above
+                state, parent, group, *fields = file.read().rpartition(b")")[2].split()
+        except (OSError, ValueError):  # it has ended by now, or is no process
+            continue
+        if state != b"Z":
+            found.append(_Process(int(name), int(parent), int(group), fields[16]))
+    return found
 
 
-def _list_groups(groups: list[int]) -> list[int]:
-    """Return those groups that still have processes."""
-    return [group for group in groups if _send(os.killpg, group, 0)]
+def _list_below(groups: list[int]) -> list[_Process]:
+    """List what the leaders of these groups have started, and what that has started."""
+    children: dict[int, list[_Process]] = {}
+    for process in _list_processes():
+        children.setdefault(process.parent, []).append(process)
+    below = [one for group in groups for one in children.get(group, [])]
+    for process in below:  # it grows meanwhile
+        below += children.get(process.pid, [])
+    return below
 
 
-def _list_alive(processes: dict[int, bytes]) -> list[int]:
-    """Return those processes that have not ended; another one may have the number of one by now."""
-    read = {pid: _read_process(pid) for pid in processes}
-    return [pid for pid, now in read.items() if now is not None and now[2] == processes[pid]]
+def _list_marked(mark: str) -> list[_Process]:
+    """List the processes that have a variable as `NAME=value`: daemons have no other parent."""
+    if not mark:
+        return []
+    found = []
+    for process in _list_processes():
+        try:
+            with open(f"/proc/{process.pid}/environ", "rb") as file:  # noqa: PTH123 - see above
+                if os.fsencode(mark) in file.read().split(b"\0"):
+                    found.append(process)
+        except OSError:  # somebody else's
+            continue
+    return found
 
 
-def _send(kill: Callable[[int, int], None], to: int, number: int) -> bool:
-    """Send a signal to a process or group, and return whether it was there."""
-    try:
+def _list_left(groups: list[int], others: list[_Process]) -> list[_Process]:
+    """List what has not ended of these groups and other processes."""
+    known = {one.key for one in others}
+    return [one for one in _list_processes() if one.group in groups or one.key in known]
+
+
+def _send(kill: Callable[[int, int], None], to: int, number: int) -> None:
+    """Send a signal to a process or group that may have ended by now."""
+    with suppress(OSError):
         kill(to, number)
-    except OSError:  # it has ended
-        return False
-    return True
 
 
-def _end(groups: list[int], guard: _Guard, grace_sec: float) -> None:
-    """End the groups and what they started, as the runner would."""
-    outside = _find_outside(groups)
+def _end(groups: list[int], guard: _Guard, grace_sec: float, mark: str) -> None:
+    """End the groups and what they started: by SIGTERM, after a grace by SIGKILL."""
+    outside = [one for one in _list_below(groups) if one.group not in groups]
     end = time.monotonic() + grace_sec
     for group in groups:
         _send(os.killpg, group, signal.SIGTERM)
-    guard.copy_until(lambda: not _list_groups(groups), end)
+    guard.copy_until(lambda: not _list_left(groups, []), end)
     # A launcher ends its own; what it left, in a session of its own perhaps, comes after it.
-    for pid in _list_alive(outside):
-        _send(os.kill, pid, signal.SIGTERM)
-    guard.copy_until(lambda: not _list_alive(outside), end)
+    outside += _list_marked(mark)
+    for process in _list_left([], outside):
+        _send(os.kill, process.pid, signal.SIGTERM)
+    guard.copy_until(lambda: not _list_left(groups, outside), end)
     for group in groups:
         _send(os.killpg, group, signal.SIGKILL)
-    for pid in _list_alive(outside):
-        _send(os.kill, pid, signal.SIGKILL)
-    guard.copy_until(lambda: not _list_groups(groups), time.monotonic() + grace_sec)
+    for process in _list_left([], outside):
+        _send(os.kill, process.pid, signal.SIGKILL)
+    guard.copy_until(lambda: not _list_left(groups, outside), time.monotonic() + grace_sec)
 
 
 def main() -> None:
-    """Copy until the step has ended or its runner is gone; then end all that it started."""
+    """Copy until standard input ends; then end all that the step has started, if it is to end."""
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    guard = _Guard(sys.argv[2:])
+    grace_sec, mark, *logs = sys.argv[1:]
+    guard = _Guard(logs)
     if groups := guard.wait_for_end():
-        _end(groups, guard, float(sys.argv[1]))
+        _end(groups, guard, float(grace_sec), mark)
     guard.complete()
     # The runner waits for the end of this process. What the step has left running, such as a
     # server, may write as long as it runs.
