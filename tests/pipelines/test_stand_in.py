@@ -44,6 +44,52 @@ SUBMITS = """
 """
 
 
+CHANGES = """
+    from azure.ai.ml import MLClient, command
+
+    client = MLClient(None, "subscription", "group", "workspace")
+    code = HERE / "code"
+    code.mkdir()
+    for number in ("one", "two"):
+        (code / "number.txt").write_text(number)
+        step = command(code=str(code), command="cat number.txt", environment="azureml:e@latest")
+        client.jobs.create_or_update(step)
+    (code / "number.txt").unlink()
+    code.rmdir()
+"""
+
+
+def test_each_job_has_the_code_that_it_was_submitted_with(
+    write_pipeline: WritePipeline, tmp_path: Path
+) -> None:
+    """A script writes its settings for the next one in the same place, and removes them."""
+    from mlflow_perf.pipelines.read_graph import read_graph
+    from mlflow_perf.pipelines.sources import Sources
+
+    folders = iter([tmp_path / "first", tmp_path / "second"])
+    sources = Sources(make_folder=lambda: next(folders))
+    path = write_pipeline(CHANGES)
+    jobs, _ = load_jobs(str(path), {}, sources=sources)
+    steps = [read_graph(job, source=path, sources=sources).steps.values() for job in jobs]
+    codes = [step.code for (step,) in steps]
+    assert [(code / "number.txt").read_text() for code in codes if code] == ["one", "two"]
+
+
+def test_code_that_cannot_be_copied_is_as_it_is_when_the_job_runs(
+    write_pipeline: WritePipeline,
+) -> None:
+    """There may be no place for temporary files."""
+    from mlflow_perf.pipelines.read_graph import read_graph
+    from mlflow_perf.pipelines.sources import Sources
+
+    sources = Sources(make_folder=lambda: None)
+    path = write_pipeline(CHANGES.partition('    (code / "number.txt").unlink')[0])
+    jobs, _ = load_jobs(str(path), {}, sources=sources)
+    for job in jobs:
+        (step,) = read_graph(job, source=path, sources=sources).steps.values()
+        assert step.code == path.parent / "code"
+
+
 def test_the_job_is_the_one_that_a_script_submits(
     write_pipeline: WritePipeline, tmp_path: Path
 ) -> None:

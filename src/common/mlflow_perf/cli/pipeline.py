@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -129,7 +130,7 @@ def run(
     if budget_mb is not None and size is None:
         raise click.UsageError("--memory goes with --size: it bounds what the sizes add up to.")
     _prepare_output()
-    sources = Sources(parse_map(maps), say=_say)
+    sources = Sources(parse_map(maps), make_folder=_make_folder, say=_say)
     # What a script prints would be taken for a part of our JSON.
     with contextlib.redirect_stdout(sys.stderr), _explaining_faults(file):
         jobs, path = load_jobs(file, parse_settings(settings), sources=sources, arguments=arguments)
@@ -155,6 +156,14 @@ def run(
             failed = failed or error
     if failed is not None:
         raise failed
+
+
+def _make_folder() -> Path | None:
+    """Make a folder for the time of this command; None where there is no place for one."""
+    with contextlib.suppress(OSError):
+        made = tempfile.TemporaryDirectory(prefix="mlflow-perf-", ignore_cleanup_errors=True)
+        return Path(click.get_current_context().with_resource(made))
+    return None
 
 
 def _prepare_output() -> None:

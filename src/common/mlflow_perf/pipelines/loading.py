@@ -103,8 +103,7 @@ def load_jobs(
                 f"{path} is none of .py, .ipynb, .yml and .yaml: hand over the pipeline's script, "
                 "its notebook or its YAML file."
             )
-        jobs = _load_script(path, name if named else None, settings, sources, arguments)
-        return [unify_job(job) for job in jobs], path
+        return _load_script(path, name if named else None, settings, sources, arguments), path
 
 
 def _load_yaml(path: Path) -> Any:
@@ -134,7 +133,7 @@ def _load_script(
     arguments: Sequence[str],
 ) -> list[Any]:
     """Return the jobs that a script or notebook submits or defines."""
-    record = Record(sources)
+    record = Record(sources, path.resolve())
     # The prefix keeps a file `enum.py` or `mlflow.py` from replacing the module that others import.
     is_notebook = path.suffix == ".ipynb"
     own = "__main__" if is_notebook else f"_pipeline_{path.stem}"
@@ -149,11 +148,13 @@ def _load_script(
     if name is None and record.jobs:
         for job in record.jobs:
             _set_inputs(job, settings, sources, path)
-        return record.jobs
+        jobs = [unify_job(job) for job in record.jobs]
+        sources.codes |= {id(job): codes for job, codes in zip(jobs, record.codes, strict=True)}
+        return jobs
     made = _pick_pipeline(module, path, name, record)
     if is_job(made):
         _set_inputs(made, settings, sources, path)
-        return [made]
+        return [unify_job(made)]
     given = _make_arguments(made, settings, sources)
     try:
         job = made(**given)
@@ -168,7 +169,7 @@ def _load_script(
     job = job() if getattr(job, "_is_dsl_func", False) else job
     if not is_job(job):
         raise PipelineError(f"{path}:{name} returns no pipeline, but {type(job).__name__}.")
-    return [job]
+    return [unify_job(job)]
 
 
 def _has_main_guard(path: Path) -> bool:

@@ -26,7 +26,7 @@ from mlflow_perf.pipelines.definitions import ANONYMOUS, find_definition, name_c
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step, Value
 from mlflow_perf.pipelines.read_environment import read_environment
 from mlflow_perf.pipelines.refused_kinds import explain_refusal
-from mlflow_perf.pipelines.sources import Sources, find_cache_folder
+from mlflow_perf.pipelines.sources import CodeSource, Sources, find_cache_folder
 from mlflow_perf.pipelines.values import check_literal
 
 _REMOTE_CODE = re.compile(r"^(azureml:|git\+|https?:|/subscriptions/)")
@@ -56,7 +56,7 @@ def read_graph(job: Any, *, source: Path | None = None, sources: Sources | None 
 
 def _read_graph(job: Any, source: Path | None, sources: Sources) -> Graph:
     base = source.parent if source else Path.cwd()
-    scope = Scope("", base, sources)
+    scope = Scope("", base, sources, codes=sources.codes.get(id(job), {}))
     file = source.stem if source else "pipeline"
     name = re.sub(r"[^\w\-]+", "_", job.display_name or job.name or file)
     if job.type != "pipeline":
@@ -152,6 +152,7 @@ def _read_steps(jobs: Mapping[str, Any], scope: Scope) -> Iterator[Step]:
                 Path(getattr(component, "base_path", None) or scope.base),
                 scope.sources,
                 owners=scope.owners,
+                codes=scope.codes,
             )
             inner.inputs = _read_values(node, component, scope, where)
             inner.output_types = _list_output_types(component.outputs)
@@ -221,7 +222,7 @@ def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
         )
     own_variables = getattr(node, "environment_variables", None) or {}
     variables = {**(component.environment_variables or {}), **own_variables}
-    code, includes = _find_code(component, where)
+    code, includes = _find_code(component, scope, where)
     outputs = read_ports(component.outputs)
     for output, port in outputs.items():
         kind = _bind_output(node, output, Ref(scope.prefix + name, output), scope)
@@ -266,28 +267,28 @@ def _read_field(holder: Any, name: str) -> Any:
     return holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
 
 
-def _find_code(component: Any, where: str) -> tuple[Path | None, tuple[Path, ...]]:
+def _find_code(component: Any, scope: Scope, where: str) -> CodeSource:
     """Return the folder or file of a component's code, and what it includes."""
     base = Path(component.base_path)
-    includes = []
+    includes = list[Path]()
     for entry in getattr(component, "additional_includes", None) or ():
         if not isinstance(entry, str):
             raise PipelineError(
                 f"{where} includes an artifact feed, which only Azure ML can reach."
             )
-        path = (base / entry).resolve()
-        if not path.exists():
-            raise PipelineError(f"{where}: additional_includes names {path}, which does not exist.")
-        includes.append(path)
+        includes.append((base / entry).resolve())
     code = component.code
-    if code is None:
-        return None, tuple(includes)
     if _REMOTE_CODE.match(str(code)):
         raise PipelineError(f"{where} takes its code from {code}, which is not on this machine.")
-    folder = (base / str(code)).resolve()
-    if not folder.exists():
-        raise PipelineError(f"{where}: its code {folder} does not exist.")
-    return folder, tuple(includes)
+    found = None if code is None else (base / str(code)).resolve(), tuple(includes)
+    if (copy := scope.codes.get(found)) is not None:
+        return copy, ()
+    for path in includes:
+        if not path.exists():
+            raise PipelineError(f"{where}: additional_includes names {path}, which does not exist.")
+    if found[0] is not None and not found[0].exists():
+        raise PipelineError(f"{where}: its code {found[0]} does not exist.")
+    return found
 
 
 def _read_values(node: Any, component: Any, scope: Scope, where: str) -> dict[str, Value]:

@@ -19,6 +19,7 @@ from mlflow_perf.core.extras import needing
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.output_folder import is_output, is_own, is_run
+from mlflow_perf.pipelines.sources import CodeSource
 from mlflow_perf.publish.journal_file import find_state_folder
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def take_snapshots(steps: Mapping[str, Step], folder: Path) -> dict[str, Snapsho
         steps: The steps by name.
         folder: Folder to make the copies in.
     """
-    taken: dict[tuple[Path | None, tuple[Path, ...]], Snapshot] = {(None, ()): Snapshot()}
+    taken: dict[CodeSource, Snapshot] = {(None, ()): Snapshot()}
     for step in steps.values():
         source = (step.code, step.includes)
         if source in taken:
@@ -63,6 +64,8 @@ def take_snapshots(steps: Mapping[str, Step], folder: Path) -> dict[str, Snapsho
             fault = str(error)
         except OSError as error:  # such as a full disk
             fault = f"{error.filename or copy}: {error.strerror}"
+        if fault:  # the disk has room for the others then
+            shutil.rmtree(copy, ignore_errors=True)
         taken[source] = Snapshot(copy, fault)
     return {name: taken[step.code, step.includes] for name, step in steps.items()}
 

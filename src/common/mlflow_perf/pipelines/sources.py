@@ -25,6 +25,9 @@ _ASSET = re.compile(r"^(?:azureml:)?([A-Za-z0-9][\w.\-]*)(?:@([\w\-]+)|:([\w.\-]
 _BLOB = re.compile(r"^wasbs?://([^@/]+)@([^/]+)/(.*[^/])$")
 _TIMEOUT_SEC = 60.0
 
+CodeSource = tuple[Path | None, tuple[Path, ...]]
+"""A component's code, and what it includes beside it."""
+
 
 def find_cache_folder() -> Path:
     """Return the folder that keeps downloads and environments between runs."""
@@ -58,6 +61,8 @@ class Sources:
         made: Path by name of the data assets that the pipeline's own script creates.
         environments: Name → environment that the pipeline's own script creates.
         cache: Folder of the downloads.
+        make_folder: Makes a folder for the code of a job that a script submits; None for none.
+        codes: That code by the identity of the job.
         say: Prints a line for the user.
         unused: Addresses from `--map` that nothing has asked for.
     """
@@ -66,6 +71,8 @@ class Sources:
     made: dict[str, str] = field(default_factory=dict)
     environments: dict[str, Any] = field(default_factory=dict)
     cache: Path = field(default_factory=find_cache_folder)
+    make_folder: Callable[[], Path | None] = lambda: None
+    codes: dict[int, dict[CodeSource, Path]] = field(default_factory=dict)
     say: Callable[[str], object] = lambda _text: None
     unused: set[str] = field(init=False)
     _told: set[str] = field(default_factory=set)

@@ -20,8 +20,10 @@ from typing import Any
 from unittest import mock
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.azure import is_job
-from mlflow_perf.pipelines.sources import Sources
+from mlflow_perf.pipelines.azure import is_job, unify_job
+from mlflow_perf.pipelines.read_graph import read_graph
+from mlflow_perf.pipelines.snapshot import take_snapshots
+from mlflow_perf.pipelines.sources import CodeSource, Sources
 
 
 class ScriptEndedError(BaseException):
@@ -37,12 +39,16 @@ class Record:
 
     Attributes:
         sources: Gets the data and environments that the script creates.
+        path: The script.
         jobs: What it submitted, in order.
+        codes: The copies of each one's code: the script may change that for the next one.
         refusals: Calls that only Azure ML can answer, in order.
     """
 
     sources: Sources
+    path: Path
     jobs: list[Any] = field(default_factory=list)
+    codes: list[dict[CodeSource, Path]] = field(default_factory=list)
     refusals: list[PipelineError] = field(default_factory=list)
     components: dict[str, Any] = field(default_factory=dict)
 
@@ -66,7 +72,20 @@ class Record:
                 setattr(job, name, changes[name])
         if not any(job is known for known in self.jobs):
             self.jobs.append(job)
+            self.codes.append(self._copy_code(job))
         return self.describe(job)
+
+    def _copy_code(self, job: Any) -> dict[CodeSource, Path]:
+        """Copy the code of a job, as Azure ML uploads it now; what cannot be copied is left out."""
+        try:
+            steps = read_graph(unify_job(job), source=self.path, sources=self.sources).steps
+        except Exception:  # noqa: BLE001 - whoever reads it for good says why
+            return {}
+        if (folder := self.sources.make_folder()) is None:
+            return {}
+        taken = take_snapshots(steps, folder)
+        found = {(step.code, step.includes): taken[name].folder for name, step in steps.items()}
+        return {code: copy for code, copy in found.items() if copy is not None and copy.exists()}
 
     def describe(self, job: Any) -> SimpleNamespace:
         """Return a submitted job as the service describes it after its end."""
