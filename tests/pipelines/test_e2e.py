@@ -54,8 +54,8 @@ if args.kind == "b":
     sys.exit("the rows are wrong")
 if args.rate == "0.5":
     time.sleep(60)
-if args.fast == "True" and not Path("tried").exists():
-    Path("tried").write_text("once")
+if args.fast == "True" and not Path("../tried").exists():
+    Path("../tried").write_text("once")
     sys.exit(4)
 """
 

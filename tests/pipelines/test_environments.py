@@ -13,6 +13,7 @@ from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.environments import (
     StepPython,
     choose_pythons,
+    describe_skinny,
     is_satisfied,
     parse_pythons,
 )
@@ -134,6 +135,21 @@ def test_an_environment_is_made_once(
     assert found["b"].fault.startswith("its environment (bad.yml) cannot be made: ")
     assert "not-there-at-all" in found["b"].fault
     assert any("conda package cudatoolkit is left out" in line for line in said)
+
+
+def test_an_mlflow_that_can_write_to_no_database_is_told(tmp_path: Path) -> None:
+    """azureml-mlflow alone brings mlflow-skinny; with mlflow, or SQLAlchemy, it can."""
+    pythons = {"own": StepPython()}
+    for name, packages in {
+        "bare": ["numpy"],
+        "skinny": ["mlflow_skinny-3.1.0.dist-info"],
+        "whole": ["mlflow_skinny-3.1.0.dist-info", "mlflow-3.1.0.dist-info", "sqlalchemy"],
+    }.items():
+        pythons[name] = StepPython(tmp_path / name / "bin" / "python")
+        for package in packages:
+            (tmp_path / name / "lib/python3.11/site-packages" / package).mkdir(parents=True)
+    assert describe_skinny(pythons).startswith("the environment of skinny has mlflow-skinny alone")
+    assert describe_skinny({"own": StepPython()}) == ""
 
 
 @pytest.mark.parametrize("version", ["--system", "/bin/sh", "3.9;reboot", "./evil", "3.9 -v"])

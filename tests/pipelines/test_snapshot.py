@@ -32,18 +32,21 @@ def _names(folder: Path) -> set[str]:
 
 
 def test_steps_with_the_same_code_share_a_copy_of_it(tmp_path: Path) -> None:
-    """That of others is apart; a step that has none gets none, and a fault is its own."""
+    """That of a single step is its own; one that has none gets none, and a fault is its own."""
     code = _tree(tmp_path / "code", {"run.py": "1"})
     lib = _tree(tmp_path / "lib", {"a.py": "2"})
     steps = {
         "one": Step("one", "one", "do", code),
         "two": Step("two", "two", "do", code),
         "more": Step("more", "more", "do", code, includes=(lib,)),
+        "again": Step("again", "again", "do", None, includes=(lib,)),
         "bare": Step("bare", "bare", "do", None),
         "bad": Step("bad", "bad", "do", tmp_path / "absent"),
     }
-    taken = take_snapshots(steps, tmp_path / "to")
+    taken = take_snapshots(steps, tmp_path / "to", repeated=["again"])
     assert taken["one"] is taken["two"]
+    assert taken["more"].folder == tmp_path / "to" / "more" / "code"
+    assert taken["again"].folder != tmp_path / "to" / "again" / "code"
     assert taken["bare"] == Snapshot()
     assert [_names(taken[n].folder or lib) for n in ("one", "more")] == [
         {"run.py"},
@@ -51,6 +54,16 @@ def test_steps_with_the_same_code_share_a_copy_of_it(tmp_path: Path) -> None:
     ]
     assert "absent cannot be copied" in taken["bad"].fault
     assert not any(taken[name].fault for name in ("one", "more", "bare"))
+
+
+def test_nothing_stays_of_a_copy_that_fails(tmp_path: Path) -> None:
+    """A full disk has room for the other steps then."""
+    code = _tree(tmp_path / "code", {"a.py": "1", "b.py": "2"})
+    device = tmp_path / "null"
+    device.symlink_to("/dev/null")
+    with pytest.raises(PipelineError, match="null is no file"):
+        copy_code(code, (device,), tmp_path / "to")
+    assert _names(tmp_path / "to") == set()
 
 
 def test_ignored_files_stay_behind(tmp_path: Path) -> None:

@@ -246,6 +246,20 @@ def test_a_failed_attempt_is_repeated_without_its_outputs(job: StepJob) -> None:
     assert (job.folder / "logs" / "attempt-2" / "std_log.txt").read_text() == ""
 
 
+def test_each_attempt_begins_with_the_code_as_it_was(job: StepJob, tmp_path: Path) -> None:
+    """What an earlier one has made, changed or linked there is gone; what it has logged is kept."""
+    code = tmp_path / "component"
+    code.mkdir()
+    (code / "conf.txt").write_text("as it was")
+    command = (
+        "grep -q was conf.txt && mkdir scratch outputs/half && ln -s / link && touch logs/$$ "
+        f"&& echo changed > conf.txt && ! mkdir {job.folder}/once"
+    )
+    outcome = run_step(_change(job, command=command, code=code, retries=1))
+    assert (outcome.status, outcome.attempts) == ("FINISHED", 2)
+    assert len(list((job.folder / "code" / "logs").iterdir())) == 2
+
+
 def test_the_journal_of_an_attempt_is_sent_before_the_next(
     job: StepJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,17 @@ def test_names_that_clean_to_the_same_key_add_up() -> None:
     assert recorder.summary_metrics()["ops/a_b/total_ms"] == 4
 
 
+def test_a_counter_with_the_name_of_an_operation_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The key is that of the operation, and its sum is not there: one line says so."""
+    recorder = OperationMetrics()
+    recorder.add_time("batch", None, 1.0)
+    recorder.add_counter("batch", None, 32)
+    assert recorder.summary_metrics()["ops/batch/count"] == 1
+    assert "Counters with the name of a timed operation are in the document only: batch." in [
+        record.getMessage() for record in caplog.records
+    ]
+
+
 def test_long_names_stay_apart() -> None:
     """Names cut to MLflow's length keep a hash, so that two of them do not meet."""
     assert metric_name("x" * 400 + "1") != metric_name("x" * 400 + "2")

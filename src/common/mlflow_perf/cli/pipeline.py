@@ -212,6 +212,7 @@ def _run_graph(
     Raises:
         StepFailedError: A step failed, or the pipeline was stopped.
     """
+    from mlflow_perf.pipelines.environments import describe_skinny
     from mlflow_perf.pipelines.executors import Pool, load_config
     from mlflow_perf.pipelines.interrupts import making_store, stopping_by_signal
     from mlflow_perf.pipelines.output_folder import mark_output
@@ -231,6 +232,8 @@ def _run_graph(
         cpus = format_count(size.cpus or 1, "CPU")
         _say(f"size of {step}: {memory}, {cpus} ({size.method})")
     pythons = find_pythons()
+    if not is_http(place.uri) and (told := describe_skinny(pythons)):
+        _say(told)
     base = place.folder or Path("pipeline-runs")
     mark_output(base)
     # The name of a file has 255 bytes at most, and Chinese text three for each character.

@@ -119,6 +119,27 @@ def choose_pythons(
     return {name: chosen.get(name, StepPython()) for name in graph.steps}
 
 
+def describe_skinny(pythons: Mapping[str, StepPython]) -> str:
+    """Say which steps have mlflow-skinny alone, which can write to no database; empty if none has.
+
+    Args:
+        pythons: Interpreter by step.
+    """
+    found = []
+    for name, python in pythons.items():
+        lib = Path() if python.path is None else python.path.parent.parent / "lib"
+        is_skinny = any(lib.glob("python*/site-packages/mlflow_skinny-*"))
+        if is_skinny and not any(lib.glob("python*/site-packages/sqlalchemy")):
+            found.append(name)
+    if not found:
+        return ""
+    return (
+        f"the environment of {', '.join(found)} has mlflow-skinny alone: what a script logs there "
+        "fails without a server. Add mlflow to its packages, or start one (mlflow server) and set "
+        "MLFLOW_TRACKING_URI to its address"
+    )
+
+
 def is_satisfied(spec: EnvironmentSpec) -> bool:
     """Return whether this Python has all packages of an environment, in their versions."""
     from packaging.requirements import InvalidRequirement, Requirement

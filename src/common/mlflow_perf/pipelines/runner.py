@@ -21,11 +21,11 @@ from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
 from mlflow_perf.pipelines.interrupts import making_store
-from mlflow_perf.pipelines.output_folder import mark_output, mark_run, remove_outputs
+from mlflow_perf.pipelines.output_folder import mark_output, mark_run
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.processes import write_stop
 from mlflow_perf.pipelines.result import Result
-from mlflow_perf.pipelines.snapshot import Snapshot, take_snapshots
+from mlflow_perf.pipelines.snapshot import Snapshot, find_own_code, take_snapshots
 from mlflow_perf.pipelines.step import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome
 from mlflow_perf.pipelines.step_sizes import StepSize
@@ -226,10 +226,11 @@ class Runner:
         futures: dict[str, Future[Outcome]] = {}
         begun: set[str] = set()
         stopped, fault = False, ""
-        copies = self.work / "snapshots"
         try:
-            codes = take_snapshots(self.graph.steps, copies)
-            for step in self.graph.steps.values():
+            steps = self.graph.steps
+            repeated = [n for n, s in steps.items() if s.retries or self.retries or n in self.sizes]
+            codes = take_snapshots(steps, self.work, repeated=repeated)
+            for step in steps.values():
                 job = self._make_job(step, codes[step.name], result)
                 futures[step.name] = pool.submit(job, [futures[name] for name in step.needs])
             pending = dict(futures)
@@ -262,7 +263,6 @@ class Runner:
             result.steps[step.name] = self._settle(
                 step, future, result, stopped=stopped, fault=fault
             )
-        remove_outputs(copies)
         finished = all(o.status == "FINISHED" for o in result.steps.values())
         result.status = "KILLED" if stopped else "FINISHED" if finished else "FAILED"
 
@@ -391,7 +391,7 @@ class Runner:
 
     def _output_path(self, step: str, name: str) -> Path:
         if name == ARTIFACTS and "outputs.artifacts" not in self.graph.steps[step].command:
-            return self.folder(step) / "code"  # with its folders `outputs` and `logs`
+            return find_own_code(self.folder(step))  # with its folders `outputs` and `logs`
         return self.folder(step) / "outputs" / name
 
     def _started_file(self, step: str) -> Path:

@@ -11,7 +11,9 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,38 +45,52 @@ class Snapshot(NamedTuple):
     fault: str = ""
 
 
-def take_snapshots(steps: Mapping[str, Step], folder: Path) -> dict[str, Snapshot]:
+def take_snapshots(
+    steps: Mapping[str, Step], folder: Path, *, repeated: Collection[str]
+) -> dict[str, Snapshot]:
     """Copy the code of all steps, once for those that have the same, and return it by step.
 
     Whoever changes the code from then on changes no step that has yet to begin.
 
     Args:
         steps: The steps by name.
-        folder: Folder to make the copies in.
+        folder: Folder to make the copies in. The only step that has it runs in the copy (see
+            `find_own_code`); others are below `snapshots`.
+        repeated: The steps that may be repeated, which begin with the same code again.
     """
+    sources = {name: (step.code, step.includes) for name, step in steps.items()}
+    users = Counter(sources.values())
     taken: dict[CodeSource, Snapshot] = {(None, ()): Snapshot()}
-    for step in steps.values():
-        source = (step.code, step.includes)
+    for name, source in sources.items():
         if source in taken:
             continue
-        copy, fault = folder / str(len(taken)), ""
+        is_own = users[source] == 1 and name not in repeated
+        shared = folder / "snapshots" / str(len(taken))
+        copy, fault = find_own_code(folder / name) if is_own else shared, ""
         try:
             copy_code(*source, copy)
         except PipelineError as error:
             fault = str(error)
         except OSError as error:  # such as a full disk
             fault = f"{error.filename or copy}: {error.strerror}"
-        if fault:  # the disk has room for the others then
-            shutil.rmtree(copy, ignore_errors=True)
         taken[source] = Snapshot(copy, fault)
-    return {name: taken[step.code, step.includes] for name, step in steps.items()}
+    return {name: taken[source] for name, source in sources.items()}
+
+
+def find_own_code(folder: Path) -> Path:
+    """Return where a step has its own copy of its code: it runs there.
+
+    Args:
+        folder: The step's folder.
+    """
+    return folder / "code"
 
 
 def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> None:
     """Copy a component's code and its includes into `target`.
 
     Sockets, named pipes and files that vanish meanwhile are left out, unless they are `code` or an
-    include themselves.
+    include themselves. Nothing stays of a copy that fails, as on a full disk.
 
     Args:
         code: Folder or file of the code; None for a command that needs none.
@@ -86,13 +102,20 @@ def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> No
     """
     target.mkdir(parents=True, exist_ok=True)
     seen: dict[str, Path] = {}
-    for source, name in list(list_files(code, includes)):  # before the first copy is made
-        if name in seen:
-            raise PipelineError(f"Both {seen[name]} and {source} would be {name} of the snapshot.")
-        seen[name] = source
-        place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _copy_file(source, place, is_needed=source in (code, *includes))
+    try:
+        for source, name in list(list_files(code, includes)):  # before the first copy is made
+            if name in seen:
+                first = seen[name]
+                raise PipelineError(f"Both {first} and {source} would be {name} of the snapshot.")
+            seen[name] = source
+            place = target / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _copy_file(source, place, is_needed=source in (code, *includes))
+    except (OSError, PipelineError):
+        for name in seen:
+            with suppress(OSError):
+                (target / name).unlink()
+        raise
 
 
 def _copy_file(source: Path, place: Path, *, is_needed: bool) -> None:

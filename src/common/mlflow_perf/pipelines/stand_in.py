@@ -83,9 +83,10 @@ class Record:
             return {}
         if (folder := self.sources.make_folder()) is None:
             return {}
-        taken = take_snapshots(steps, folder)
-        found = {(step.code, step.includes): taken[name].folder for name, step in steps.items()}
-        return {code: copy for code, copy in found.items() if copy is not None and copy.exists()}
+        taken = take_snapshots(steps, folder, repeated=steps)
+        whole = {name: copy.folder for name, copy in taken.items() if not copy.fault}
+        found = {(steps[name].code, steps[name].includes): copy for name, copy in whole.items()}
+        return {code: copy for code, copy in found.items() if copy is not None}
 
     def describe(self, job: Any) -> SimpleNamespace:
         """Return a submitted job as the service describes it after its end."""

@@ -26,11 +26,11 @@ from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED, write_end
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import WRAPPER, make_search_path, name_python, plan_ranks
-from mlflow_perf.pipelines.output_folder import remove_outputs
+from mlflow_perf.pipelines.output_folder import remove_changes, remove_outputs
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.runner_process import RunnerProcess
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
-from mlflow_perf.pipelines.snapshot import copy_code
+from mlflow_perf.pipelines.snapshot import copy_code, find_own_code
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.store_calls import StoreCalls
@@ -265,17 +265,17 @@ def _run_attempts(
     """
     if job.fault:
         raise PipelineError(job.fault)
-    code = job.folder / "code"
-    copy_code(job.step.code, job.step.includes, code)
+    code = find_own_code(job.folder)
     retries_left = job.step.retries
     for attempt in count(1):
         if attempt > 1:
             # The run keeps the report of each attempt; its figures are those of the last one.
             outcome = _settle_report(job, outcome, tracking, store, is_last=False)
+            remove_changes(code)
+        if code != job.step.code:
+            copy_code(job.step.code, job.step.includes, code)
         # The half-written outputs of a failed attempt must not be taken for results.
         remove_outputs(job.folder / "outputs")
-        if attempt > 1:
-            remove_outputs(code / "outputs")
         logs = job.attempt_folder("logs", attempt)
         # Azure ML has these two in the working folder, and keeps what a script writes there.
         for folder in (*job.outputs, logs, *(job.folder / name for name, _ in KEPT_FILES)):

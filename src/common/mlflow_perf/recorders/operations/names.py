@@ -47,8 +47,12 @@ def summary_metrics(
     counts: dict[str, float] = {}
     for name, value in counters.items():
         counts[metric_name(name)] = counts.get(metric_name(name), 0) + value
-    # A name used for both keeps its number of times; the counter's sum is in the document.
     counted = [name for name in counts if name not in sums]
+    if hidden := counts.keys() & sums.keys():
+        _logger.warning(
+            "Counters with the name of a timed operation are in the document only: %s.",
+            ", ".join(sorted(hidden)[:5]),
+        )
     for kind, number, kept in (
         ("operations", len(sums), "with the most total time"),
         ("counters", len(counted), "recorded first"),
