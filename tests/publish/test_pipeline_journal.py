@@ -106,6 +106,24 @@ def test_the_runs_of_a_killed_pipeline_are_ended(store: str, tmp_path: Path) -> 
     assert not list(recover_each(tmp_path / "state"))
 
 
+def test_a_pipeline_that_a_step_ran_is_ended_too(store: str, tmp_path: Path) -> None:
+    """Its journal is among those of the step; what its own steps have left is in a folder of it."""
+    journal, run, work = _begin(store, tmp_path)
+    outer = _begin_step(run, work, "outer")
+    (work / "outer" / "journals").mkdir()
+    inner_journal, inner, _ = _begin(store, tmp_path / "inner")
+    inner_step = _begin_step(inner, tmp_path / "inner" / "work", "cut")
+    _measure(inner, tmp_path / "inner" / "work", "cut", inner_step, "measured")
+    for one in (journal, inner_journal):
+        one.leave()
+    for path in (tmp_path / "inner" / "state").iterdir():
+        path.rename(work / "outer" / "journals" / path.name)
+    left = list(recover_each(tmp_path / "state"))
+    assert [one.run_id for one in left] == [inner_step, inner.run_id, run.run_id]
+    for run_id in (outer, inner_step, str(inner.run_id), str(run.run_id)):
+        assert MlflowClient().get_run(run_id).info.status == "KILLED"
+
+
 def test_a_work_folder_that_is_not_there_is_waited_for(store: str, tmp_path: Path) -> None:
     """It may be on a disk that is not mounted; one that is gone for good has an empty place."""
     journal, run, work = _begin(store, tmp_path)

@@ -18,6 +18,7 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.step_notes import write_end
 from mlflow_perf.publish.group_journal import NOTES, open_group_journal
+from mlflow_perf.publish.pipeline_journal import WORK_TAG
 from mlflow_perf.publish.recovery import recover, recover_each
 from mlflow_perf.publish.recovery_checks import (
     UNKNOWN_CAUSE,
@@ -29,7 +30,7 @@ from mlflow_perf.publish.recovery_checks import (
     shorten,
 )
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.perf_run import PARENT_TAG
+from mlflow_perf.tracking.perf_run import GROUP_TAG, PARENT_TAG
 from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.reporting_notes import ReportingNotes, tag_notes
 from mlflow_perf.tracking.run_handle import RunHandle
@@ -80,6 +81,9 @@ def test_a_step_that_could_not_write_its_end_has_what_its_runner_noted(tmp_path:
     assert find_end(head) == ("KILLED", UNKNOWN_CAUSE)
     write_end(tmp_path, "FAILED", End("FAILED", "exit code 3"))
     assert find_end(head) == ("FAILED", "exit code 3")
+    for tag in (WORK_TAG, GROUP_TAG):  # that the step's command started, and somebody killed
+        of_workflow = head | {"delivery": {"tags": {tag: "x"}}}
+        assert find_end(of_workflow) == ("KILLED", UNKNOWN_CAUSE)
     (tmp_path / "stopped-1").write_text("FAILED took longer than its limit of 2 s", "utf-8")
     assert find_end(head).cause.startswith("took longer")
 

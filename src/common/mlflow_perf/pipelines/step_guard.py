@@ -166,19 +166,13 @@ def _list_below(groups: list[int]) -> list[_Process]:
     return below
 
 
-def _list_marked(mark: str) -> list[_Process]:
-    """List the processes that have a variable as `NAME=value`: daemons have no other parent."""
-    if not mark:
+def _read_words(process: _Process, name: str) -> list[bytes]:
+    """Return the parts of a file of a process, such as its arguments; none if it has ended."""
+    try:
+        with open(f"/proc/{process.pid}/{name}", "rb") as file:  # noqa: PTH123 - see above
+            return file.read().split(b"\0")
+    except OSError:  # or is somebody else's
         return []
-    found = []
-    for process in _list_processes():
-        try:
-            with open(f"/proc/{process.pid}/environ", "rb") as file:  # noqa: PTH123 - see above
-                if os.fsencode(mark) in file.read().split(b"\0"):
-                    found.append(process)
-        except OSError:  # somebody else's
-            continue
-    return found
 
 
 def _list_left(groups: list[int], others: list[_Process]) -> list[_Process]:
@@ -201,7 +195,11 @@ def _end(groups: list[int], guard: _Guard, grace_sec: float, mark: str) -> None:
         _send(os.killpg, group, signal.SIGTERM)
     guard.copy_until(lambda: not _list_left(groups, []), end)
     # A launcher ends its own; what it left, in a session of its own perhaps, comes after it.
-    outside += _list_marked(mark)
+    # Daemons have another parent by now, but they have the variable.
+    wanted, own = os.fsencode(mark) or None, os.fsencode(sys.argv[0])
+    marked = [one for one in _list_processes() if wanted in _read_words(one, "environ")]
+    # The guard of a pipeline that the step ran ends by itself what that one's steps have started.
+    outside = [one for one in outside + marked if own not in _read_words(one, "cmdline")]
     for process in _list_left([], outside):
         _send(os.kill, process.pid, signal.SIGTERM)
     guard.copy_until(lambda: not _list_left(groups, outside), end)

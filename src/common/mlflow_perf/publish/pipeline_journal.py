@@ -6,7 +6,7 @@ The reports of its steps are not beside it, but in the pipeline's work folder.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,13 @@ from mlflow_perf.publish.step_record import (
 )
 from mlflow_perf.tracking.client import end_run, set_tags
 from mlflow_perf.tracking.delivery import Delivery
-from mlflow_perf.tracking.perf_run import PARENT_TAG, PIPELINE_TAG, STATUS_TAG, TAG
+from mlflow_perf.tracking.perf_run import (
+    GROUP_TAG,
+    PARENT_TAG,
+    PIPELINE_TAG,
+    STATUS_TAG,
+    TAG,
+)
 from mlflow_perf.tracking.run_handle import RunHandle
 
 if TYPE_CHECKING:
@@ -63,11 +69,20 @@ def open_pipeline_journal(
     return delivery, Journal(delivery, JournalFacts(), folder=folder)
 
 
-def find_work(head: dict[str, Any]) -> Path | None:
-    """Return the work folder that a journal's first line names; None if it is no pipeline's."""
+def _read_tags(head: Mapping[str, Any]) -> dict[str, Any]:
     delivery = head.get("delivery")
     tags = delivery.get("tags") if isinstance(delivery, dict) else None
-    work = tags.get(WORK_TAG) if isinstance(tags, dict) else None
+    return tags if isinstance(tags, dict) else {}
+
+
+def is_workflow(head: Mapping[str, Any]) -> bool:
+    """Return whether a journal is that of a pipeline or group, by its first line."""
+    return not _read_tags(head).keys().isdisjoint((WORK_TAG, GROUP_TAG))
+
+
+def find_work(head: Mapping[str, Any]) -> Path | None:
+    """Return the work folder that a journal's first line names; None if it is no pipeline's."""
+    work = _read_tags(head).get(WORK_TAG)
     return Path(work) if isinstance(work, str) and Path(work).is_absolute() else None
 
 
@@ -100,10 +115,19 @@ def list_left_steps(place: Path) -> Iterator[Path]:
         if path.name in live or is_at_work(path):
             continue
         if (work := find_work(read_head(path))) is not None:
-            unsent = list_unsent(work)
+            unsent = list(_list_unsent_deep(work))
             yield from unsent
             # A journal without figures made place for what was measured beside it.
-            yield from (left for left in list_unsent(work) if left not in unsent)
+            yield from (left for left in _list_unsent_deep(work) if left not in unsent)
+
+
+def _list_unsent_deep(work: Path) -> Iterator[Path]:
+    """Yield what `list_unsent` lists, before an inner pipeline's journal those of its steps."""
+    for path in list_unsent(work):
+        inner = find_work(read_head(path))
+        if inner is not None and not is_at_work(path):
+            yield from _list_unsent_deep(inner)
+        yield path
 
 
 def explain_unfinished(work: Path) -> str:

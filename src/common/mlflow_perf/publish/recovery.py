@@ -33,6 +33,7 @@ from mlflow_perf.publish.final_document import (
     tag_document,
 )
 from mlflow_perf.publish.group_journal import GROUP_PART, remove_left_over_notes
+from mlflow_perf.publish.job_folder import settle_store
 from mlflow_perf.publish.journal import FORMAT, REMOVED, SUFFIX, live
 from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
 from mlflow_perf.publish.node_writer import write_node
@@ -361,9 +362,10 @@ def _send_journal(path: Path, data: bytes, whole: Pass) -> Recovered | None:
     if (work := find_work(head)) is not None and (why := explain_unfinished(work)):
         return Recovered(*find_destination(_read_lines(data)[0]), why, "running")
     delivery, cause = read_journal(data, name=str(path), spooled=spooled, ended=whole.ended)
-    run, uri = delivery.run, delivery.run.tracking_uri
-    if whole.store and not is_same_store(uri, whole.store):
+    run = delivery.run
+    if whole.store and not is_same_store(run.tracking_uri, whole.store):
         return Recovered(run.run_id, delivery.index, "it goes to another store", "kept")
+    uri = run.tracking_uri if whole.store else settle_store(run)
     if run.workspace is None:
         run.workspace = whole.workspace
     check_store(run)

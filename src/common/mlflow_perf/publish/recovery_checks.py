@@ -25,7 +25,7 @@ from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
 from mlflow_perf.publish.journal import BEGUN, SUFFIX, live
 from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal, read_head
-from mlflow_perf.publish.pipeline_journal import WORK_TAG, end_lost_steps, end_steps
+from mlflow_perf.publish.pipeline_journal import WORK_TAG, end_lost_steps, end_steps, is_workflow
 from mlflow_perf.publish.step_record import list_stand_ins
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
@@ -145,7 +145,9 @@ def find_end(head: Mapping[str, Any], damaged: int = 0) -> End:
     note, cause = read_stop_note(str(head.get("stop_note", ""))), find_cause(head)
     if damaged and cause == UNKNOWN_CAUSE:
         cause = _DAMAGED.format(damaged)
-    return note or read_end(str(head.get("stop_note", ""))) or End("KILLED", cause)
+    # A step's end is that of its command, and of no pipeline or group that this started.
+    ended = None if is_workflow(head) else read_end(str(head.get("stop_note", "")))
+    return note or ended or End("KILLED", cause)
 
 
 def find_destination(lines: list[dict[str, Any]]) -> tuple[str | None, int | None]:
@@ -263,7 +265,7 @@ def is_known(delivery: Delivery, *, is_stand_in: bool = False) -> bool:
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
-        store = redact_password(run.tracking_uri)
+        store = redact_password(run.tracking_uri) or "MLflow's default store"
         if run.workspace:
             store = f"the workspace {run.workspace} of {store}"
         raise DocumentError(

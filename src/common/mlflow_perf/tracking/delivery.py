@@ -16,6 +16,7 @@ _MAX_INDEX = 10**9  # as of the setting `node`
 _RUN_FIELDS = (
     "run_id", "experiment_id", "experiment_name", "run_name", "parent_id", "job_key", "workspace",
 )  # fmt: skip
+_TEXTS = ("tracking_uri", "artifact_path", "metrics_prefix", "folder")
 
 
 @dataclass
@@ -71,6 +72,7 @@ class Delivery:
             "tags": self.tags,
             "page": self.run.has_page,
             "all_metrics": self.all_metrics,
+            "folder": self.run.folder,
             "nonce": self.run.nonce,
             "left": self.is_left or self.run.is_left,
         }
@@ -86,9 +88,9 @@ class Delivery:
         Raises:
             DocumentError: When a value has the wrong type.
         """
-        # Journals of 0.1 do not name the workspace.
-        header = {**cls().header(), "workspace": None, **data}
-        texts = (header[name] for name in ("tracking_uri", "artifact_path", "metrics_prefix"))
+        # Journals of 0.1 do not name the workspace and the folder.
+        header = {**cls().header(), "workspace": None, "folder": "", **data}
+        texts = (header[name] for name in _TEXTS)
         path, tags, index = header["artifact_path"], data.get("tags"), data.get("index")
         if (
             not all(isinstance(text, str) for text in texts)
@@ -110,6 +112,7 @@ class Delivery:
             tracking_uri=header["tracking_uri"],
             own_run=bool(header["own_run"]),
             started=header["started"],
+            folder=header["folder"],
             has_page=header["page"],
             nonce=re.sub(r"[^0-9a-f]", "", str(header["nonce"]))[:32],
             **{name: header[name] for name in _RUN_FIELDS},

@@ -69,6 +69,13 @@ def find_step() -> PipelineStep | None:
         return None
 
 
+def _find_folder() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - a text
+    except OSError:  # it was deleted
+        return ""
+
+
 @dataclass
 class RunHandle:
     """Where a recording reports to: an MLflow run, or the place where to create it.
@@ -91,6 +98,7 @@ class RunHandle:
             server's default one, None if that is unknown.
         artifact_uri: Where the run has its artifacts; None while that is unknown.
         has_page: Whether the store's server is known to have the page `/perf`.
+        folder: Where the job runs, to which a store may be relative; empty if that is unknown.
         nonce: Tag of a run that is created for this handle. It finds the run again after the
             server's answer was lost.
     """
@@ -108,6 +116,7 @@ class RunHandle:
     workspace: str | None = field(default_factory=read_workspace)
     artifact_uri: str | None = None
     has_page: bool = False
+    folder: str = field(default_factory=_find_folder)
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     lock: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
     making: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
