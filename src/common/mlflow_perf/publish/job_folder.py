@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mlflow_perf.core.uris import find_local_database
 from mlflow_perf.errors import DocumentError
+from mlflow_perf.tracking.client import open_client
 from mlflow_perf.tracking.new_store import is_unmade, making_alone
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -41,6 +42,7 @@ def settle_store(run: RunHandle) -> str:
 
     Raises:
         DocumentError: The folder is not there, or MLflow does not answer.
+        Exception: Whatever MLflow raises when the store does not answer.
     """
     if not run.folder:
         return run.tracking_uri
@@ -52,11 +54,12 @@ def settle_store(run: RunHandle) -> str:
                 "that back, or delete the journal"
             )
         run.tracking_uri = find_default_store(run.folder)
-    name = run.experiment_name if run.experiment_id is None else None
-    is_wanted = name or is_unmade(run.tracking_uri)
-    if is_there and is_wanted and find_local_database(run.tracking_uri) is not None:
-        make_place(run.folder, run.tracking_uri, name or "")
-    return run.tracking_uri
+    uri, name = run.tracking_uri, run.experiment_name if run.experiment_id is None else None
+    if not is_there or find_local_database(uri) is None:
+        return uri
+    if is_unmade(uri) or (name and open_client(uri).get_experiment_by_name(name) is None):
+        make_place(run.folder, uri, name or "")
+    return uri
 
 
 @lru_cache
@@ -69,7 +72,6 @@ def find_default_store(folder: str) -> str:
     return _ask_mlflow(folder, _FIND).splitlines()[-1]
 
 
-@lru_cache
 def make_place(folder: str, uri: str, name: str) -> None:
     """Make a local store and an experiment in it, where they do not exist, as a job in a folder.
 
