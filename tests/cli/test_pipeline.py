@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from mlflow_perf.cli import _tables, main, pipeline
-from mlflow_perf.cli.pipeline import _import_spans, _Progress, _show
-from mlflow_perf.errors import SettingError, StepFailedError
+from mlflow_perf.cli.pipeline import _import_spans, _Progress, _run_all, _show
+from mlflow_perf.errors import PipelineStoppedError, SettingError, StepFailedError
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.result import Result
 from mlflow_perf.pipelines.step_outcome import Outcome
@@ -173,3 +174,20 @@ def test_a_pipeline_without_monitored_tasks_keeps_its_outcome(
     """If no task was recorded, for example because the pipeline was stopped, a warning says so."""
     _import_spans(tmp_path / "parsl", tmp_path / "spans.sqlite3")
     assert "not among the spans" in caplog.text
+
+
+def test_an_interrupt_ends_all_jobs_of_a_script() -> None:
+    """One that fails does not: the others go on, and the end says so."""
+    ran: list[str] = []
+
+    def end(error: StepFailedError) -> None:
+        ran.append(str(error))
+        raise error
+
+    stop = partial(end, PipelineStoppedError("", "stopped"))
+    fail = partial(end, StepFailedError("a", "a failed"))
+    with pytest.raises(PipelineStoppedError):
+        _run_all([stop, partial(ran.append, "next")])
+    with pytest.raises(StepFailedError, match="a failed"):
+        _run_all([fail, partial(ran.append, "next")])
+    assert ran == ["stopped", "a failed", "next"]

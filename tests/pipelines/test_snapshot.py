@@ -66,6 +66,24 @@ def test_nothing_stays_of_a_copy_that_fails(tmp_path: Path) -> None:
     assert _names(tmp_path / "to") == set()
 
 
+def test_a_copy_over_an_earlier_one_follows_no_link(tmp_path: Path) -> None:
+    """A failed attempt may have put links to the user's own files in the place of its code's."""
+    code = _tree(tmp_path / "code", {"run.py": "1", "lib/a.py": "2", "fixed.py": "3"})
+    mine = _tree(tmp_path / "mine", {"run.py": "mine", "lib/a.py": "mine"})
+    to = tmp_path / "to"
+    copy_code(code, (), to)
+    shutil.rmtree(to / "lib")
+    (to / "run.py").unlink()
+    (to / "lib").symlink_to(mine / "lib")
+    (to / "run.py").symlink_to(mine / "run.py")
+    (to / "fixed.py").chmod(0o444)
+    (to / "more").touch()
+    copy_code(code, (), to)
+    assert [(to / n).read_text() for n in ("run.py", "lib/a.py", "fixed.py")] == ["1", "2", "3"]
+    assert [(mine / n).read_text() for n in ("run.py", "lib/a.py")] == ["mine", "mine"]
+    assert (to / "more").exists()
+
+
 def test_ignored_files_stay_behind(tmp_path: Path) -> None:
     """`.amlignore` speaks gitignore's language, negation and anchors included."""
     code = _tree(

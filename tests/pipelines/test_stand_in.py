@@ -78,16 +78,40 @@ def test_each_job_has_the_code_that_it_was_submitted_with(
 def test_code_that_cannot_be_copied_is_as_it_is_when_the_job_runs(
     write_pipeline: WritePipeline,
 ) -> None:
-    """There may be no place for temporary files."""
+    """There may be no place for temporary files: a line says so."""
     from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.sources import Sources
 
-    sources = Sources(make_folder=lambda: None)
+    def fail() -> Path:
+        raise OSError("no usable temporary directory")
+
+    said: list[str] = []
+    sources = Sources(make_folder=fail, say=said.append)
     path = write_pipeline(CHANGES.partition('    (code / "number.txt").unlink')[0])
     jobs, _ = load_jobs(str(path), {}, sources=sources)
     for job in jobs:
         (step,) = read_graph(job, source=path, sources=sources).steps.values()
         assert step.code == path.parent / "code"
+    assert said == [
+        f"job {n} runs with its code as it is then: no usable temporary directory" for n in (1, 2)
+    ]
+
+
+def test_code_that_has_not_changed_is_copied_once(
+    write_pipeline: WritePipeline, tmp_path: Path
+) -> None:
+    """A script submits the same for many values."""
+    from mlflow_perf.pipelines.sources import Sources
+
+    folders = iter([tmp_path / "only"])
+    sources = Sources(make_folder=lambda: next(folders))
+    body = CHANGES.partition('    (code / "number.txt").unlink')[0]
+    text = '        (code / "number.txt").write_text(number)\n'
+    once = body.replace(text, "").replace(
+        "code.mkdir()\n", 'code.mkdir()\n    (code / "a").touch()\n'
+    )
+    jobs, _ = load_jobs(str(write_pipeline(once)), {}, sources=sources)
+    assert [list(sources.codes[id(job)].values()) for job in jobs] == [[tmp_path / "only"]] * 2
 
 
 def test_the_job_is_the_one_that_a_script_submits(

@@ -82,6 +82,10 @@ class StepFailedError(MlflowPerfError, RuntimeError):
         return "\n".join(_one_line(line) for line in Exception.__str__(self).split("\n"))
 
 
+class PipelineStoppedError(StepFailedError):
+    """A pipeline was stopped by an interrupt or a signal."""
+
+
 class MissingDependencyError(MlflowPerfError, ImportError):
     """A feature needs a package that is not installed; the message names the extra to install.
 

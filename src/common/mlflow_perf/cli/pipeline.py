@@ -20,7 +20,12 @@ import click
 from mlflow_perf.cli import _options, _tables
 from mlflow_perf.core.format import format_count
 from mlflow_perf.core.uris import is_http
-from mlflow_perf.errors import MlflowPerfError, PipelineError, StepFailedError
+from mlflow_perf.errors import (
+    MlflowPerfError,
+    PipelineError,
+    PipelineStoppedError,
+    StepFailedError,
+)
 
 if TYPE_CHECKING:
     from mlflow_perf.pipelines.environments import StepPython
@@ -145,25 +150,42 @@ def run(
             azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
     check_settings(graphs)
-    given, failed = parse_pythons(pythons, graphs), None
+    given, runs = parse_pythons(pythons, graphs), list[Callable[[], None]]()
     run_one = partial(_run_graph, to=to, on=on, retries=retries, monitor=monitor, as_json=as_json)
     for graph in graphs:
         choose = partial(choose_pythons, graph, given, own=environments == "own", say=_say)
         find = None if size is None else partial(choose_sizes, size, graph, budget_mb=budget_mb)
+        runs.append(partial(run_one, graph, choose, find_sizes=find))
+    _run_all(runs)
+
+
+def _run_all(jobs: Iterable[Callable[[], None]]) -> None:
+    """Run the jobs of a file, one after the other; an interrupt ends them all.
+
+    Raises:
+        StepFailedError: A step of one of them failed, the first one.
+        PipelineStoppedError: They were stopped.
+    """
+    failed = None
+    for run_job in jobs:
         try:
-            run_one(graph, choose, find_sizes=find)
+            run_job()
+        except PipelineStoppedError:
+            raise
         except StepFailedError as error:
             failed = failed or error
     if failed is not None:
         raise failed
 
 
-def _make_folder() -> Path | None:
-    """Make a folder for the time of this command; None where there is no place for one."""
-    with contextlib.suppress(OSError):
-        made = tempfile.TemporaryDirectory(prefix="mlflow-perf-", ignore_cleanup_errors=True)
-        return Path(click.get_current_context().with_resource(made))
-    return None
+def _make_folder() -> Path:
+    """Make a folder for the time of this command.
+
+    Raises:
+        OSError: There is no place for one.
+    """
+    made = tempfile.TemporaryDirectory(prefix="mlflow-perf-", ignore_cleanup_errors=True)
+    return Path(click.get_current_context().with_resource(made))
 
 
 def _prepare_output() -> None:
@@ -249,7 +271,7 @@ def _run_graph(
         with stopping_by_signal():
             result = runner.run(lambda: Pool(config, work / "parsl", monitor=monitor, sizes=sizes))
     except KeyboardInterrupt:
-        raise StepFailedError("", "Stopped by an interrupt.") from None
+        raise PipelineStoppedError("", "Stopped by an interrupt.") from None
     if monitor:
         _import_spans(work / "parsl", base / "spans.sqlite3")
     _tell_end(graph, result, tracking, as_json=as_json)

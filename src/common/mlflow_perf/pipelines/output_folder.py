@@ -109,20 +109,6 @@ def remove_outputs(folder: Path, *, mounts: Path = Path("/proc/self/mountinfo"))
         _remove_around(folder, mounted)
 
 
-def remove_changes(code: Path) -> None:
-    """Remove what an attempt has left where it ran, but what it has logged there.
-
-    Args:
-        code: The step's own copy of its code.
-    """
-    for path in code.iterdir():
-        if path.is_symlink() or not path.is_dir():
-            with suppress(OSError):
-                path.unlink()
-        elif path.name != "logs":
-            remove_outputs(path)
-
-
 def _remove_around(folder: Path, mounted: Collection[Path]) -> None:
     """Remove all in a folder but what is mounted in it, with the folders that lead there."""
     for path in folder.iterdir():

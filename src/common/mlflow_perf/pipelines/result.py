@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow_perf.core.uris import first_line
-from mlflow_perf.errors import StepFailedError
+from mlflow_perf.errors import PipelineStoppedError, StepFailedError
 from mlflow_perf.model.document import BROKEN
 from mlflow_perf.pipelines.step_outcome import Outcome
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -53,12 +53,13 @@ class Result:
         """Raise an error that names each failed step, if the pipeline did not finish.
 
         Raises:
-            StepFailedError: A step failed, or the pipeline was stopped.
+            StepFailedError: A step failed.
+            PipelineStoppedError: The pipeline was stopped.
         """
         if self.status == "KILLED":
             unfinished = [n for n, o in self.steps.items() if o.status != "FINISHED"]
             message = "Stopped by an interrupt; all steps were ended."
-            raise StepFailedError(unfinished[0] if unfinished else "", message)
+            raise PipelineStoppedError(unfinished[0] if unfinished else "", message)
         if self.status != "FINISHED":
             failed = [o for o in self.steps.values() if o.status in BROKEN]
             lines = [

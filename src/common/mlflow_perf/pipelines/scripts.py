@@ -48,7 +48,8 @@ def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str
         try:
             with _as_started(path, folder, [str(path), *arguments]):
                 _execute(path, module, record)
-        except ScriptEndedError:
+        except ScriptEndedError as end:
+            record.sources.say(f"{path} {end}, which only Azure ML has: the script ends there")
             break
         # The file is the user's own code: whatever it raises is reported as an error of that file.
         except (Exception, SystemExit) as error:
@@ -56,6 +57,9 @@ def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str
                 break
             if record.jobs:
                 # What the script does with the result of its job is of no use before that has run.
+                text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                where = f"{path}{_find_line(path, error)}"
+                record.sources.say(f"{where} ended with {text}: what it has submitted by then runs")
                 break
             is_missing = "No such file" in str(error) or isinstance(error, FileNotFoundError)
             if is_missing and folder not in (folders[-1],):

@@ -33,6 +33,10 @@ _ALWAYS = ("__pycache__/", "/pipeline-runs/")
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
+CodeState = tuple[tuple[str, int, int], ...]
+"""Name, size and time of change, in ns, of each file of a component's code."""
+
+
 class Snapshot(NamedTuple):
     """The code of a component as it was at one moment.
 
@@ -77,6 +81,16 @@ def take_snapshots(
     return {name: taken[source] for name, source in sources.items()}
 
 
+def read_state(code: Path | None, includes: tuple[Path, ...]) -> CodeState:
+    """Return by what a component's code is known to be the same as before.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    facts = ((name, source.stat()) for source, name in list_files(code, includes))
+    return tuple((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
+
+
 def find_own_code(folder: Path) -> Path:
     """Return where a step has its own copy of its code: it runs there.
 
@@ -100,22 +114,36 @@ def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> No
     Raises:
         PipelineError: Two of them have the same name, or a file cannot be read.
     """
-    target.mkdir(parents=True, exist_ok=True)
     seen: dict[str, Path] = {}
+    folders = set[Path]()
     try:
+        _make_folder(target, Path())
         for source, name in list(list_files(code, includes)):  # before the first copy is made
             if name in seen:
                 first = seen[name]
                 raise PipelineError(f"Both {first} and {source} would be {name} of the snapshot.")
             seen[name] = source
             place = target / name
-            place.parent.mkdir(parents=True, exist_ok=True)
+            if place.parent not in folders:
+                folders.add(place.parent)
+                _make_folder(target, Path(name).parent)
             _copy_file(source, place, is_needed=source in (code, *includes))
     except (OSError, PipelineError):
         for name in seen:
             with suppress(OSError):
                 (target / name).unlink()
         raise
+
+
+def _make_folder(target: Path, inside: Path) -> None:
+    """Make a folder in the target, if it is not there.
+
+    A link in its place, which an attempt of the step has made, may lead to files of the user.
+    """
+    for folder in (target, *(target / path for path in (*reversed(inside.parents), inside))):
+        if folder.is_symlink():
+            folder.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _copy_file(source: Path, place: Path, *, is_needed: bool) -> None:
@@ -130,6 +158,7 @@ def _copy_file(source: Path, place: Path, *, is_needed: bool) -> None:
             return
         if not stat.S_ISREG(mode):
             raise PipelineError(f"The code {source} is no file, and cannot be copied.")
+        place.unlink(missing_ok=True)  # it may be a link by now, or be protected
         shutil.copy2(source, place)
     except OSError as error:
         if is_needed or source.exists() or not isinstance(error, FileNotFoundError):

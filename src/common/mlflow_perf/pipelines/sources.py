@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class Sources:
         made: Path by name of the data assets that the pipeline's own script creates.
         environments: Name → environment that the pipeline's own script creates.
         cache: Folder of the downloads.
-        make_folder: Makes a folder for the code of a job that a script submits; None for none.
+        make_folder: Makes a folder for the code of a job that a script submits.
         codes: That code by the identity of the job.
         say: Prints a line for the user.
         unused: Addresses from `--map` that nothing has asked for.
@@ -71,7 +72,7 @@ class Sources:
     made: dict[str, str] = field(default_factory=dict)
     environments: dict[str, Any] = field(default_factory=dict)
     cache: Path = field(default_factory=find_cache_folder)
-    make_folder: Callable[[], Path | None] = lambda: None
+    make_folder: Callable[[], Path] = lambda: Path(tempfile.mkdtemp(prefix="mlflow-perf-"))
     codes: dict[int, dict[CodeSource, Path]] = field(default_factory=dict)
     say: Callable[[str], object] = lambda _text: None
     unused: set[str] = field(init=False)

@@ -22,7 +22,7 @@ from unittest import mock
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.azure import is_job, unify_job
 from mlflow_perf.pipelines.read_graph import read_graph
-from mlflow_perf.pipelines.snapshot import take_snapshots
+from mlflow_perf.pipelines.snapshot import CodeState, copy_code, read_state
 from mlflow_perf.pipelines.sources import CodeSource, Sources
 
 
@@ -51,6 +51,7 @@ class Record:
     codes: list[dict[CodeSource, Path]] = field(default_factory=list)
     refusals: list[PipelineError] = field(default_factory=list)
     components: dict[str, Any] = field(default_factory=dict)
+    _copies: dict[tuple[CodeSource, CodeState], Path] = field(default_factory=dict)
 
     def refuse(self, what: str, way_out: str) -> None:
         """Refuse a call; a script that has submitted its job ends there.
@@ -81,12 +82,18 @@ class Record:
             steps = read_graph(unify_job(job), source=self.path, sources=self.sources).steps
         except Exception:  # noqa: BLE001 - whoever reads it for good says why
             return {}
-        if (folder := self.sources.make_folder()) is None:
-            return {}
-        taken = take_snapshots(steps, folder, repeated=steps)
-        whole = {name: copy.folder for name, copy in taken.items() if not copy.fault}
-        found = {(steps[name].code, steps[name].includes): copy for name, copy in whole.items()}
-        return {code: copy for code, copy in found.items() if copy is not None}
+        found: dict[CodeSource, Path] = {}
+        for source in dict.fromkeys((step.code, step.includes) for step in steps.values()):
+            try:
+                state = read_state(*source)
+                if state and (source, state) not in self._copies:
+                    folder = self.sources.make_folder()
+                    copy_code(*source, folder)
+                    self._copies[source, state] = folder
+                found |= {source: self._copies[source, state]} if state else {}
+            except (OSError, PipelineError) as error:
+                self.sources.say(f"job {len(self.jobs)} runs with its code as it is then: {error}")
+        return found
 
     def describe(self, job: Any) -> SimpleNamespace:
         """Return a submitted job as the service describes it after its end."""

@@ -26,7 +26,7 @@ from mlflow_perf.node.place import hide_launcher
 from mlflow_perf.node.step_notes import ENDED, STOP_NOTE_VARIABLE, UNSTARTED, write_end
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.launch import WRAPPER, make_search_path, name_python, plan_ranks
-from mlflow_perf.pipelines.output_folder import remove_changes, remove_outputs
+from mlflow_perf.pipelines.output_folder import remove_outputs
 from mlflow_perf.pipelines.processes import Limits, run_ranks
 from mlflow_perf.pipelines.runner_process import RunnerProcess
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
@@ -271,7 +271,7 @@ def _run_attempts(
         if attempt > 1:
             # The run keeps the report of each attempt; its figures are those of the last one.
             outcome = _settle_report(job, outcome, tracking, store, is_last=False)
-            remove_changes(code)
+            remove_outputs(code / "outputs")
         if code != job.step.code:
             copy_code(job.step.code, job.step.includes, code)
         # The half-written outputs of a failed attempt must not be taken for results.
