@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -135,7 +134,7 @@ def run(
     if budget_mb is not None and size is None:
         raise click.UsageError("--memory goes with --size: it bounds what the sizes add up to.")
     _prepare_output()
-    sources = Sources(parse_map(maps), make_folder=_make_folder, say=_say)
+    sources = Sources(parse_map(maps), say=_say)
     # What a script prints would be taken for a part of our JSON.
     with contextlib.redirect_stdout(sys.stderr), _explaining_faults(file):
         jobs, path = load_jobs(file, parse_settings(settings), sources=sources, arguments=arguments)
@@ -176,16 +175,6 @@ def _run_all(jobs: Iterable[Callable[[], None]]) -> None:
             failed = failed or error
     if failed is not None:
         raise failed
-
-
-def _make_folder() -> Path:
-    """Make a folder for the time of this command.
-
-    Raises:
-        OSError: There is no place for one.
-    """
-    made = tempfile.TemporaryDirectory(prefix="mlflow-perf-", ignore_cleanup_errors=True)
-    return Path(click.get_current_context().with_resource(made))
 
 
 def _prepare_output() -> None:

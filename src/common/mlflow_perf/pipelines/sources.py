@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -53,6 +54,17 @@ def parse_map(texts: Sequence[str]) -> dict[str, Path]:
     return found
 
 
+def make_folder() -> Path:
+    """Make a folder that is removed when this process ends.
+
+    Raises:
+        OSError: There is no place for one.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 @dataclass
 class Sources:
     """Where the inputs of a pipeline come from.
@@ -72,7 +84,7 @@ class Sources:
     made: dict[str, str] = field(default_factory=dict)
     environments: dict[str, Any] = field(default_factory=dict)
     cache: Path = field(default_factory=find_cache_folder)
-    make_folder: Callable[[], Path] = lambda: Path(tempfile.mkdtemp(prefix="mlflow-perf-"))
+    make_folder: Callable[[], Path] = make_folder
     codes: dict[int, dict[CodeSource, Path]] = field(default_factory=dict)
     say: Callable[[str], object] = lambda _text: None
     unused: set[str] = field(init=False)
