@@ -50,29 +50,35 @@ CHANGES = """
     client = MLClient(None, "subscription", "group", "workspace")
     code = HERE / "code"
     code.mkdir()
+    (code / "link").symlink_to("nothing")
     for number in ("one", "two"):
         (code / "number.txt").write_text(number)
         step = command(code=str(code), command="cat number.txt", environment="azureml:e@latest")
         client.jobs.create_or_update(step)
+    (code / "link").unlink()
     (code / "number.txt").unlink()
     code.rmdir()
+    raise ValueError("oh")
 """
 
 
 def test_each_job_has_the_code_that_it_was_submitted_with(
     write_pipeline: WritePipeline, tmp_path: Path
 ) -> None:
-    """A script writes its settings for the next one in the same place, and removes them."""
+    """A script writes its settings for the next one in the same place, removes them, and fails."""
     from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.sources import Sources
 
     folders = iter([tmp_path / "first", tmp_path / "second"])
-    sources = Sources(make_folder=lambda: next(folders))
+    said: list[str] = []
+    sources = Sources(make_folder=lambda: next(folders), say=said.append)
     path = write_pipeline(CHANGES)
     jobs, _ = load_jobs(str(path), {}, sources=sources)
     steps = [read_graph(job, source=path, sources=sources).steps.values() for job in jobs]
     codes = [step.code for (step,) in steps]
     assert [(code / "number.txt").read_text() for code in codes if code] == ["one", "two"]
+    (end,) = said
+    assert end.endswith(" ended with ValueError: oh. Only what it had submitted runs")
 
 
 def test_code_that_cannot_be_copied_is_as_it_is_when_the_job_runs(
@@ -93,7 +99,8 @@ def test_code_that_cannot_be_copied_is_as_it_is_when_the_job_runs(
         (step,) = read_graph(job, source=path, sources=sources).steps.values()
         assert step.code == path.parent / "code"
     assert said == [
-        f"job {n} runs with its code as it is then: no usable temporary directory" for n in (1, 2)
+        f"job {n} will run with its code as it is by then: no usable temporary directory"
+        for n in (1, 2)
     ]
 
 

@@ -59,7 +59,7 @@ def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str
                 # What the script does with the result of its job is of no use before that has run.
                 text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
                 where = f"{path}{_find_line(path, error)}"
-                record.sources.say(f"{where} ended with {text}: what it has submitted by then runs")
+                record.sources.say(f"{where} ended with {text}. Only what it had submitted runs")
                 break
             is_missing = "No such file" in str(error) or isinstance(error, FileNotFoundError)
             if is_missing and folder not in (folders[-1],):

@@ -87,7 +87,8 @@ def read_state(code: Path | None, includes: tuple[Path, ...]) -> CodeState:
     Raises:
         OSError: It cannot be read.
     """
-    facts = ((name, source.stat()) for source, name in list_files(code, includes))
+    files = list_files(code, includes)  # links to nothing are not copied
+    facts = ((name, source.stat()) for source, name in files if source.exists())
     return tuple((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
 
 
@@ -122,11 +123,11 @@ def copy_code(code: Path | None, includes: tuple[Path, ...], target: Path) -> No
             if name in seen:
                 first = seen[name]
                 raise PipelineError(f"Both {first} and {source} would be {name} of the snapshot.")
-            seen[name] = source
             place = target / name
             if place.parent not in folders:
                 folders.add(place.parent)
                 _make_folder(target, Path(name).parent)
+            seen[name] = source  # not before its folder is ours, as a fault removes it
             _copy_file(source, place, is_needed=source in (code, *includes))
     except (OSError, PipelineError):
         for name in seen:

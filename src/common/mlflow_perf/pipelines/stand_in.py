@@ -86,13 +86,16 @@ class Record:
         for source in dict.fromkeys((step.code, step.includes) for step in steps.values()):
             try:
                 state = read_state(*source)
-                if state and (source, state) not in self._copies:
+                if not state:
+                    continue
+                if (source, state) not in self._copies:
                     folder = self.sources.make_folder()
                     copy_code(*source, folder)
                     self._copies[source, state] = folder
-                found |= {source: self._copies[source, state]} if state else {}
+                found[source] = self._copies[source, state]
             except (OSError, PipelineError) as error:
-                self.sources.say(f"job {len(self.jobs)} runs with its code as it is then: {error}")
+                number = len(self.jobs)
+                self.sources.say(f"job {number} will run with its code as it is by then: {error}")
         return found
 
     def describe(self, job: Any) -> SimpleNamespace:

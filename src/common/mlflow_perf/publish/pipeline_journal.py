@@ -124,7 +124,8 @@ def list_left_steps(place: Path) -> Iterator[Path]:
 def _list_unsent_deep(work: Path) -> Iterator[Path]:
     """Yield what `list_unsent` lists, before an inner pipeline's journal those of its steps."""
     for path in list_unsent(work):
-        inner = find_work(read_head(path))
+        # Reading a journal of this process would unlock it.
+        inner = None if path.name in live else find_work(read_head(path))
         if inner is not None and not is_at_work(path):
             yield from _list_unsent_deep(inner)
         yield path
