@@ -146,6 +146,39 @@ def test_no_sampler_stays_wherever_an_alarm_raises_in_its_start() -> None:
     assert check_each_line(lambda: made.append(live.begin(100, None, held=True)), end) > 50
 
 
+# The thread that samples a forked child would begin after 0.1 s.
+_LIMITED = """
+import os, resource, sys, threading, time
+from pathlib import Path
+from mlflow_perf.recorders.profile import live
+place = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.RLIM_INFINITY))
+def measure():
+    time.sleep(0.5)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * 4096 >> 20
+    print(len(os.listdir("/proc/self/task")), size - before < 30, flush=True)
+before = int(Path("/proc/self/statm").read_text().split()[0]) * 4096 >> 20
+live.join(place)
+if os.fork():
+    os.wait()
+measure()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("rate_hz", "line"), [(None, "1 True"), (50.0, "2 False")])
+def test_the_addresses_that_ulimit_leaves_are_the_jobs(
+    tmp_path: Path, rate_hz: float | None, line: str
+) -> None:
+    """A job that just fits within its `ulimit -v` had a MemoryError; a rate overrides that."""
+    place = spool.create(tmp_path)
+    live.offer(place, rate_hz)
+    live.withdraw()
+    command = [sys.executable, "-c", _LIMITED, str(place)]
+    output = subprocess.check_output(command, text=True, timeout=60)
+    assert output.splitlines() == [line] * 2  # of the child, and of its parent
+
+
 def test_what_a_wrapper_forks_is_not_sampled(tmp_path: Path) -> None:
     """Its own helpers are no part of the command, and neither is what it was before its start."""
     code = (

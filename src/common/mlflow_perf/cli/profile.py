@@ -76,8 +76,9 @@ def _read_nodes(run: str) -> list[NodeDocument]:
     else:
         why = (
             "it was recorded with MLFLOW_PERF_PROFILE=0, by an older version, or ran no Python; "
-            "or Python did not load our hook (-I, -E, -S), made sub-interpreters, or was under "
-            "cProfile from its start (Python 3.12 and newer)"
+            "or Python did not load our hook (-I, -E, -S), made sub-interpreters, was under "
+            "cProfile from its start (Python 3.12 and newer), or has a limit of its addresses "
+            "(ulimit -v), which MLFLOW_PERF_PROFILE=50 overrides"
         )
     if not found:
         raise RunNotFoundError(f"The run {run!r} has no profile: {why}.")

@@ -30,6 +30,7 @@ class _Live:
     window: StackWindow | None = None
     folder: Path | str | None = None
     filters = 0
+    rate_hz: float | None = None
 
 
 _guard = Lock()
@@ -52,6 +53,7 @@ def offer(folder: Path, rate_hz: float | None, *, command_of: int | None = None)
     (folder / spool.SAMPLING).write_text(dumps(asked), encoding="ascii")
     # What a wrapper forks is its own, up to the moment at which it becomes the command.
     _live.folder, _live.filters = folder if command_of is None else None, filters
+    _live.rate_hz = rate_hz
 
 
 def withdraw() -> None:
@@ -82,7 +84,21 @@ def begin(rate_hz: float | None, folder: Path | None, *, held: bool = False) -> 
         raise
 
 
+def _would_take_memory(rate_hz: float | None) -> bool:
+    """Return whether a thread would take what the job's `ulimit -v` leaves, without being asked.
+
+    The stack of a thread and the arena of its allocations take 72 to 150 MB of addresses.
+    """
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+    except ImportError:  # another platform
+        return False
+    return rate_hz is None and getrlimit(RLIMIT_AS)[0] != RLIM_INFINITY
+
+
 def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
+    if _would_take_memory(rate_hz):
+        return
     if obstacle := find_obstacle():
         if is_main_interpreter:  # the others need not say it again
             _log.warning(
@@ -150,7 +166,7 @@ def join(folder: Path | str | None = None) -> None:
     with _guard:
         if _live.window is not None or _live.sampler is not None:
             return
-        _live.folder, _live.filters = place, filters
+        _live.folder, _live.filters, _live.rate_hz = place, filters, rate_hz
         _live.window = StackWindow(rate_hz)
         _live.window.spool_to(_live.folder, is_asked=False)
         is_main = command_of is not None and command_of == os.getppid()
@@ -178,9 +194,11 @@ def _leave_parent() -> None:
     # A filter that the job has added may kill a process that starts a thread.
     if before.folder is not None and count_filters() <= before.filters:
         _live.folder, _live.filters = before.folder, before.filters  # for its own children
+        _live.rate_hz = before.rate_hz
         # A child of the job must start, whatever fails here.
         with suppress(Exception):
-            call_later(_join_later, _FORK_SEC)
+            if not _would_take_memory(before.rate_hz):
+                call_later(_join_later, _FORK_SEC)
 
 
 def _join_later() -> None:
