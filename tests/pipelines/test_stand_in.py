@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from mlflow_perf.cli import main
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.loading import load_job, load_jobs
 
@@ -66,7 +68,6 @@ def test_each_job_has_the_code_that_it_was_submitted_with(
     write_pipeline: WritePipeline, tmp_path: Path
 ) -> None:
     """A script writes its settings for the next one in the same place, removes them, and fails."""
-    from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.sources import Sources
 
     folders = iter([tmp_path / "first", tmp_path / "second"])
@@ -74,7 +75,7 @@ def test_each_job_has_the_code_that_it_was_submitted_with(
     sources = Sources(make_folder=lambda: next(folders), say=said.append)
     path = write_pipeline(CHANGES)
     jobs, _ = load_jobs(str(path), {}, sources=sources)
-    steps = [read_graph(job, source=path, sources=sources).steps.values() for job in jobs]
+    steps = [job.read().steps.values() for job in jobs]
     codes = [step.code for (step,) in steps]
     assert [(code / "number.txt").read_text() for code in codes if code] == ["one", "two"]
     (end,) = said
@@ -85,7 +86,6 @@ def test_code_that_cannot_be_copied_is_as_it_is_when_the_job_runs(
     write_pipeline: WritePipeline,
 ) -> None:
     """There may be no place for temporary files: a line says so."""
-    from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.sources import Sources
 
     def fail() -> Path:
@@ -96,7 +96,7 @@ def test_code_that_cannot_be_copied_is_as_it_is_when_the_job_runs(
     path = write_pipeline(CHANGES.partition('    (code / "number.txt").unlink')[0])
     jobs, _ = load_jobs(str(path), {}, sources=sources)
     for job in jobs:
-        (step,) = read_graph(job, source=path, sources=sources).steps.values()
+        (step,) = job.read().steps.values()
         assert step.code == path.parent / "code"
     assert said == [
         f"job {n} will run with its code as it is by then: no usable temporary directory"
@@ -118,7 +118,93 @@ def test_code_that_has_not_changed_is_copied_once(
         "code.mkdir()\n", 'code.mkdir()\n    (code / "a").touch()\n'
     )
     jobs, _ = load_jobs(str(write_pipeline(once)), {}, sources=sources)
-    assert [list(sources.codes[id(job)].values()) for job in jobs] == [[tmp_path / "only"]] * 2
+    steps = [step for job in jobs for step in job.read().steps.values()]
+    assert [step.code for step in steps] == [tmp_path / "only"] * 2
+
+
+AGAIN = """
+    from azure.ai.ml import Input, MLClient, command, dsl
+    client = MLClient(None, "subscription", "group", "workspace")
+    step = command(
+        command="echo ${{inputs.rate}}",
+        inputs={"rate": 0.1, "folder": Input(type="uri_folder", path=".")},
+        environment="azureml:e@latest",
+    )
+
+    @dsl.pipeline()
+    def two(rate: float, folder):
+        a = step(rate=rate, folder=folder)
+
+    for job in (step, two(rate=0.1, folder=Input(type="uri_folder", path="."))):
+        for rate in (0.2, 0.3):
+            job.inputs["rate"] = rate
+            print(client.jobs.create_or_update(job).name)
+        job.inputs["rate"] = 0.4
+    step.name = "named"
+    assert client.jobs.create_or_update(step) is client.jobs.create_or_update(step)
+    assert client.jobs.get("named").type == "command"
+"""
+
+
+def test_an_object_is_a_new_job_each_time_that_it_is_submitted(
+    write_pipeline: WritePipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each with the values that it had then; one with a name is only updated."""
+    jobs, _ = load_jobs(str(write_pipeline(AGAIN)), {})
+    assert capsys.readouterr().out.split() == ["job_1", "job_2", "job_3", "job_4"]
+    steps = [step for job in jobs for step in job.read().steps.values()]
+    assert [step.values["rate"] for step in steps] == [0.2, 0.3, 0.2, 0.3, 0.4]
+
+
+def test_azure_is_not_sent_an_object_as_it_was_not_when_it_was_submitted(
+    write_pipeline: WritePipeline,
+) -> None:
+    """By the script's end it has the values of the last submission."""
+    command = ["pipeline", "run", str(write_pipeline(AGAIN)), "--on", "azureml"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 2
+    assert "submits one object several times" in done.output
+
+
+def test_settings_hold_for_each_submission_from_the_users_folder(
+    write_pipeline: WritePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script has another current folder by then."""
+    (tmp_path / "user" / "data").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "user")
+    path = write_pipeline("    import os; os.chdir('/')\n" + AGAIN)
+    jobs, _ = load_jobs(str(path), {"rate": "7.5", "folder": "data"})
+    steps = [step for job in jobs for step in job.read().steps.values()]
+    assert [step.values["rate"] for step in steps] == [7.5] * 5
+    assert {step.values["folder"] for step in steps} == {tmp_path / "user" / "data"}
+
+
+def test_jobs_that_threads_submit_have_their_own_code(write_pipeline: WritePipeline) -> None:
+    """None gets that of another one."""
+    jobs, _ = load_jobs(str(write_pipeline(THREADS)), {})
+    steps = [step for job in jobs for step in job.read().steps.values()]
+    assert len(steps) == 8
+    for step in steps:
+        assert step.code is not None
+        assert (step.code / "number.txt").read_text() == step.command.split()[-1]
+
+
+THREADS = """
+    from concurrent.futures import ThreadPoolExecutor
+    from azure.ai.ml import MLClient, command
+    client = MLClient(None, "subscription", "group", "workspace")
+
+    def submit(number):
+        code = HERE / f"code-{number}"
+        code.mkdir()
+        (code / "number.txt").write_text(str(number))
+        line = f"cat number.txt # {number}"
+        step = command(code=str(code), command=line, environment="azureml:e@latest")
+        client.jobs.create_or_update(step)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(submit, range(8)))
+"""
 
 
 def test_the_job_is_the_one_that_a_script_submits(
@@ -128,13 +214,12 @@ def test_the_job_is_the_one_that_a_script_submits(
     pytest.importorskip("azure.identity")
     import azure.ai.ml
 
-    from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.sources import Sources
 
     real, sources = azure.ai.ml.MLClient, Sources()
     path = write_pipeline(SUBMITS)
     jobs, _ = load_jobs(str(path), {}, sources=sources, arguments=["7"])
-    graph = read_graph(jobs[0], source=path, sources=sources)
+    graph = jobs[0].read()
     assert graph.experiment == "mine"
     assert graph.steps["a"].values["rows"] == 7
     assert graph.steps["a"].values["folder"] == tmp_path

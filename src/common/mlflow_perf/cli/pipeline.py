@@ -127,7 +127,6 @@ def run(
     from mlflow_perf.pipelines.environments import choose_pythons, parse_pythons
     from mlflow_perf.pipelines.graph import check_settings
     from mlflow_perf.pipelines.loading import load_jobs, parse_settings
-    from mlflow_perf.pipelines.read_graph import read_graph
     from mlflow_perf.pipelines.sources import Sources, parse_map
     from mlflow_perf.pipelines.step_sizes import choose_sizes
 
@@ -140,13 +139,18 @@ def run(
         jobs, path = load_jobs(file, parse_settings(settings), sources=sources, arguments=arguments)
         # Azure ML takes what the runner here may not, and needs no graph of it but for sizes.
         read = jobs if on != "azureml" or size is not None else ()
-        graphs = [read_graph(job, source=path.resolve(), sources=sources) for job in read]
+        graphs = [job.read() for job in read]
     sources.tell_unused(graphs)
     if on == "azureml":
-        for i, job in enumerate(jobs):
+        if len({id(loaded.job) for loaded in jobs}) < len(jobs):
+            raise PipelineError(
+                f"{path} submits one object several times, which Azure ML would get as it is now: "
+                "make an object for each submission, or run the script itself."
+            )
+        for i, loaded in enumerate(jobs):
             if size is not None:
-                ask_azure(job, choose_sizes(size, graphs[i], budget_mb=budget_mb), say=_say)
-            azure.submit(job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
+                ask_azure(loaded.job, choose_sizes(size, graphs[i], budget_mb=budget_mb), say=_say)
+            azure.submit(loaded.job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
     check_settings(graphs)
     given, runs = parse_pythons(pythons, graphs), list[Callable[[], None]]()

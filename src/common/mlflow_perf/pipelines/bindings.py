@@ -10,7 +10,7 @@ from typing import Any
 
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import ARTIFACTS, Literal, Parts, Ref, Value
-from mlflow_perf.pipelines.sources import CodeSource, Sources
+from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.values import format_literal, suggest_name
 
 _BINDING = re.compile(r"\$\{\{\s*(parent\.[\w.\-]+)\s*\}\}")
@@ -31,8 +31,6 @@ class Scope:
     """Declared types of the pipeline's own outputs."""
     owners: dict[int, str] = field(default_factory=dict)
     """Step by the identity of its node; shared by all scopes of one pipeline."""
-    codes: Mapping[CodeSource, Path] = field(default_factory=dict)
-    """Copies of code that was copied when the pipeline was submitted."""
 
 
 def flatten_inputs(inputs: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,9 @@ import dis
 import inspect
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -19,6 +21,8 @@ from typing import Any
 from mlflow_perf.core.extras import needing
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.azure import is_job, make_path_input, unify_job
+from mlflow_perf.pipelines.graph import Graph
+from mlflow_perf.pipelines.read_graph import read_graph
 from mlflow_perf.pipelines.scripts import run_script
 from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.stand_in import Record
@@ -28,6 +32,19 @@ from mlflow_perf.pipelines.yaml_file import list_repeated, read_yaml
 
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _log = logging.getLogger("mlflow_perf.pipelines")
+
+
+@dataclass(frozen=True)
+class LoadedJob:
+    """A job that a file hands over.
+
+    Attributes:
+        job: The object of azure-ai-ml, with the values of `--set`.
+        read: Returns its graph, as `read_graph`: that of a submitted job is as it was then.
+    """
+
+    job: Any
+    read: Callable[[], Graph]
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
@@ -57,7 +74,7 @@ def load_job(file: str, settings: Mapping[str, str]) -> tuple[Any, Path]:
     jobs, path = load_jobs(file, settings)
     if len(jobs) > 1:
         raise PipelineError(f"{path} submits {len(jobs)} jobs.")
-    return jobs[0], path
+    return jobs[0].job, path
 
 
 def load_jobs(
@@ -66,7 +83,7 @@ def load_jobs(
     *,
     sources: Sources | None = None,
     arguments: Sequence[str] = (),
-) -> tuple[list[Any], Path]:
+) -> tuple[list[LoadedJob], Path]:
     """Return the jobs that a file hands over, with values set, and the file's path.
 
     Args:
@@ -94,16 +111,15 @@ def load_jobs(
     logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        asked = _Asked(path, path.resolve(), settings, sources, Path.cwd())
         if path.suffix in (".yml", ".yaml"):
-            job = _load_yaml(path)
-            _set_inputs(job, settings, sources, path)
-            return [job], path
+            return [asked.hand_over(_load_yaml(path))], path
         if path.suffix not in (".py", ".ipynb"):
             raise PipelineError(
                 f"{path} is none of .py, .ipynb, .yml and .yaml: hand over the pipeline's script, "
                 "its notebook or its YAML file."
             )
-        return _load_script(path, name if named else None, settings, sources, arguments), path
+        return _load_script(asked, name if named else None, arguments), path
 
 
 def _load_yaml(path: Path) -> Any:
@@ -125,15 +141,64 @@ def _load_yaml(path: Path) -> Any:
         raise PipelineError(explain(path, data, error)) from error
 
 
-def _load_script(
-    path: Path,
-    name: str | None,
-    settings: Mapping[str, str],
-    sources: Sources,
-    arguments: Sequence[str],
-) -> list[Any]:
+@dataclass(frozen=True)
+class _Asked:
+    """What the user asked for.
+
+    Attributes:
+        path: The file, as the user named it.
+        source: Its absolute path.
+        settings: Values of the pipeline's inputs.
+        sources: Gets the data and environments.
+        folder: The user's, where the paths of the settings start; a script may run elsewhere.
+    """
+
+    path: Path
+    source: Path
+    settings: Mapping[str, str]
+    sources: Sources
+    folder: Path
+
+    def set_inputs(self, job: Any) -> None:
+        """Set inputs of a finished job, each of the type that it has.
+
+        Raises:
+            PipelineError: A setting names no input, or is of the wrong type.
+        """
+        for key, text in self.settings.items():
+            inputs = getattr(job, "inputs", None) or {}
+            if key not in inputs:
+                hint = suggest_name(key, dict(inputs))
+                raise PipelineError(f"--set {key}: {self.path} has no such input{hint}.")
+            before = getattr(job.inputs[key], "_data", job.inputs[key])
+            kind = getattr(before, "type", None) or _KINDS.get(type(before), "string")
+            job.inputs[key] = self.read_setting(key, text, str(kind))
+
+    def read_setting(self, key: str, text: str, kind: str) -> Any:
+        """Return the text of a setting as a value or path of a type.
+
+        Raises:
+            PipelineError: It is none.
+        """
+        where = f"--set {key}"
+        if kind in _KINDS.values():
+            return parse_literal(text, kind, where=where)
+        return make_path_input(kind, self.sources.find(text, self.folder, where=where))
+
+    def hand_over(self, job: Any) -> LoadedJob:
+        """Return a job with the settings."""
+        self.set_inputs(job)
+        return self.load(unify_job(job))
+
+    def load(self, job: Any) -> LoadedJob:
+        """Return a job as it is."""
+        return LoadedJob(job, partial(read_graph, job, source=self.source, sources=self.sources))
+
+
+def _load_script(asked: _Asked, name: str | None, arguments: Sequence[str]) -> list[LoadedJob]:
     """Return the jobs that a script or notebook submits or defines."""
-    record = Record(sources, path.resolve())
+    path = asked.path
+    record = Record(asked.sources, lambda job: asked.hand_over(job).read())
     # The prefix keeps a file `enum.py` or `mlflow.py` from replacing the module that others import.
     is_notebook = path.suffix == ".ipynb"
     own = "__main__" if is_notebook else f"_pipeline_{path.stem}"
@@ -143,19 +208,18 @@ def _load_script(
             run_script(path, record, name="__main__", arguments=arguments)
         except PipelineError:
             # Its pipeline may be meant to be run by itself.
-            if arguments or not (settings and _list_pipelines(module)):
+            if arguments or not (asked.settings and _list_pipelines(module)):
                 raise
     if name is None and record.jobs:
-        for job in record.jobs:
-            _set_inputs(job, settings, sources, path)
-        jobs = [unify_job(job) for job in record.jobs]
-        sources.codes |= {id(job): codes for job, codes in zip(jobs, record.codes, strict=True)}
-        return jobs
+        submitted = {id(one.job): one.job for one in record.jobs}
+        for job in submitted.values():  # Azure ML needs no graph, whose reader would tell faults
+            asked.set_inputs(job)
+        unified = {key: unify_job(job) for key, job in submitted.items()}
+        return [LoadedJob(unified[id(one.job)], one.read) for one in record.jobs]
     made = _pick_pipeline(module, path, name, record)
     if is_job(made):
-        _set_inputs(made, settings, sources, path)
-        return [unify_job(made)]
-    given = _make_arguments(made, settings, sources)
+        return [asked.hand_over(made)]
+    given = _make_arguments(made, asked)
     try:
         job = made(**given)
     # The function is the user's own code, which describes the graph.
@@ -169,7 +233,7 @@ def _load_script(
     job = job() if getattr(job, "_is_dsl_func", False) else job
     if not is_job(job):
         raise PipelineError(f"{path}:{name} returns no pipeline, but {type(job).__name__}.")
-    return [unify_job(job)]
+    return [asked.load(unify_job(job))]
 
 
 def _has_main_guard(path: Path) -> bool:
@@ -182,30 +246,6 @@ def _has_main_guard(path: Path) -> bool:
         if "__name__" in names and "__main__" in values:
             return True
     return False
-
-
-def _set_inputs(job: Any, settings: Mapping[str, str], sources: Sources, path: Path) -> None:
-    """Set inputs of a finished job, each of the type that it has.
-
-    Raises:
-        PipelineError: A setting names no input, or is of the wrong type.
-    """
-    for key, text in settings.items():
-        where = f"--set {key}"
-        inputs = getattr(job, "inputs", None) or {}
-        if key not in inputs:
-            hint = suggest_name(key, dict(inputs))
-            raise PipelineError(f"{where}: {path} has no such input{hint}.")
-        before = getattr(job.inputs[key], "_data", job.inputs[key])
-        kind = getattr(before, "type", None) or _KINDS.get(type(before), "string")
-        job.inputs[key] = _read_setting(text, str(kind), sources, where)
-
-
-def _read_setting(text: str, kind: str, sources: Sources, where: str) -> Any:
-    """Return the text of a setting as a value or path of a type."""
-    if kind in _KINDS.values():
-        return parse_literal(text, kind, where=where)
-    return make_path_input(kind, sources.find(text, Path.cwd(), where=where))
 
 
 def _list_pipelines(module: ModuleType) -> dict[str, Any]:
@@ -267,7 +307,7 @@ def _find_globals(code: CodeType) -> set[str]:
     return read.union(*inner)
 
 
-def _make_arguments(function: Any, settings: Mapping[str, str], sources: Sources) -> dict[str, Any]:
+def _make_arguments(function: Any, asked: _Asked) -> dict[str, Any]:
     """Return the function's arguments from the settings, each of its declared type."""
     parameters = inspect.signature(function).parameters
     kinds: dict[str, str] = {}
@@ -284,11 +324,10 @@ def _make_arguments(function: Any, settings: Mapping[str, str], sources: Sources
         else:
             kinds[name] = texts[0] if texts else _KINDS.get(type(default), "string")
     arguments: dict[str, Any] = {}
-    for key, text in settings.items():
-        where = f"--set {key}"
+    for key, text in asked.settings.items():
         if key not in kinds:
-            raise PipelineError(f"{where}: no such input{suggest_name(key, kinds)}.")
-        value = _read_setting(text, kinds[key], sources, where)
+            raise PipelineError(f"--set {key}: no such input{suggest_name(key, kinds)}.")
+        value = asked.read_setting(key, text, kinds[key])
         group, dot, member = key.partition(".")
         if dot:
             original = parameters[group].default

@@ -56,7 +56,7 @@ def read_graph(job: Any, *, source: Path | None = None, sources: Sources | None 
 
 def _read_graph(job: Any, source: Path | None, sources: Sources) -> Graph:
     base = source.parent if source else Path.cwd()
-    scope = Scope("", base, sources, codes=sources.codes.get(id(job), {}))
+    scope = Scope("", base, sources)
     file = source.stem if source else "pipeline"
     name = re.sub(r"[^\w\-]+", "_", job.display_name or job.name or file)
     if job.type != "pipeline":
@@ -152,7 +152,6 @@ def _read_steps(jobs: Mapping[str, Any], scope: Scope) -> Iterator[Step]:
                 Path(getattr(component, "base_path", None) or scope.base),
                 scope.sources,
                 owners=scope.owners,
-                codes=scope.codes,
             )
             inner.inputs = _read_values(node, component, scope, where)
             inner.output_types = _list_output_types(component.outputs)
@@ -222,7 +221,7 @@ def _read_step(name: str, node: Any, scope: Scope, where: str) -> Step:
         )
     own_variables = getattr(node, "environment_variables", None) or {}
     variables = {**(component.environment_variables or {}), **own_variables}
-    code, includes = _find_code(component, scope, where)
+    code, includes = _find_code(component, where)
     outputs = read_ports(component.outputs)
     for output, port in outputs.items():
         kind = _bind_output(node, output, Ref(scope.prefix + name, output), scope)
@@ -267,7 +266,7 @@ def _read_field(holder: Any, name: str) -> Any:
     return holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
 
 
-def _find_code(component: Any, scope: Scope, where: str) -> CodeSource:
+def _find_code(component: Any, where: str) -> CodeSource:
     """Return the folder or file of a component's code, and what it includes."""
     base = Path(component.base_path)
     includes = list[Path]()
@@ -281,8 +280,6 @@ def _find_code(component: Any, scope: Scope, where: str) -> CodeSource:
     if _REMOTE_CODE.match(str(code)):
         raise PipelineError(f"{where} takes its code from {code}, which is not on this machine.")
     found = None if code is None else (base / str(code)).resolve(), tuple(includes)
-    if (copy := scope.codes.get(found)) is not None:
-        return copy, ()
     for path in includes:
         if not path.exists():
             raise PipelineError(f"{where}: additional_includes names {path}, which does not exist.")

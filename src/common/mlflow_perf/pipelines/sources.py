@@ -75,7 +75,6 @@ class Sources:
         environments: Name → environment that the pipeline's own script creates.
         cache: Folder of the downloads.
         make_folder: Makes a folder for the code of a job that a script submits.
-        codes: That code by the identity of the job.
         say: Prints a line for the user.
         unused: Addresses from `--map` that nothing has asked for.
     """
@@ -85,7 +84,6 @@ class Sources:
     environments: dict[str, Any] = field(default_factory=dict)
     cache: Path = field(default_factory=find_cache_folder)
     make_folder: Callable[[], Path] = make_folder
-    codes: dict[int, dict[CodeSource, Path]] = field(default_factory=dict)
     say: Callable[[str], object] = lambda _text: None
     unused: set[str] = field(init=False)
     _told: set[str] = field(default_factory=set)

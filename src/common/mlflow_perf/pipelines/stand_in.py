@@ -10,18 +10,19 @@ import functools
 import importlib.util
 import os
 import sys
+import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.azure import is_job, unify_job
-from mlflow_perf.pipelines.read_graph import read_graph
+from mlflow_perf.pipelines.azure import is_job
+from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.snapshot import CodeState, copy_code, read_state
 from mlflow_perf.pipelines.sources import CodeSource, Sources
 
@@ -33,25 +34,49 @@ class ScriptEndedError(BaseException):
     """
 
 
+@dataclass(frozen=True)
+class Submission:
+    """A job as a script submitted it: the script may change its object, and its code, after that.
+
+    Attributes:
+        job: The object.
+        answer: What the script got for it.
+        found: Its graph, whose steps have copies of their code, or why it cannot be read.
+    """
+
+    job: Any
+    answer: SimpleNamespace
+    found: Graph | Exception
+
+    def read(self) -> Graph:
+        """Return the graph.
+
+        Raises:
+            PipelineError: The job cannot be run.
+        """
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
 @dataclass
 class Record:
     """What a script did with its client.
 
     Attributes:
         sources: Gets the data and environments that the script creates.
-        path: The script.
+        read: Returns the graph of a job.
         jobs: What it submitted, in order.
-        codes: The copies of each one's code: the script may change that for the next one.
         refusals: Calls that only Azure ML can answer, in order.
     """
 
     sources: Sources
-    path: Path
-    jobs: list[Any] = field(default_factory=list)
-    codes: list[dict[CodeSource, Path]] = field(default_factory=list)
+    read: Callable[[Any], Graph]
+    jobs: list[Submission] = field(default_factory=list)
     refusals: list[PipelineError] = field(default_factory=list)
     components: dict[str, Any] = field(default_factory=dict)
     _copies: dict[tuple[CodeSource, CodeState], Path] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def refuse(self, what: str, way_out: str) -> None:
         """Refuse a call; a script that has submitted its job ends there.
@@ -67,22 +92,31 @@ class Record:
         raise error
 
     def submit(self, job: Any, **changes: Any) -> SimpleNamespace:
-        """Record a job with the settings of the call, and return the answer of the service."""
+        """Record a job with the settings of the call, and return the answer of the service.
+
+        As there, an object without a name is a new job each time that it is submitted.
+        """
         for name in ("experiment_name", "display_name", "description", "tags"):
             if changes.get(name):
                 setattr(job, name, changes[name])
-        if not any(job is known for known in self.jobs):
-            self.jobs.append(job)
-            self.codes.append(self._copy_code(job))
-        return self.describe(job)
+        with self._lock:
+            for known in self.jobs:
+                if known.job is job and known.answer.name == job.name:
+                    return known.answer
+            number = len(self.jobs) + 1
+            found: Graph | Exception
+            try:
+                found = self._keep_code(self.read(job), number)
+            # The script goes on, as its author expects it; who asks for the graph is told.
+            except Exception as error:  # noqa: BLE001 - azure-ai-ml's objects can have any shape
+                found = error
+            answer = _describe(job, job.name or f"job_{number}")
+            self.jobs.append(Submission(job, answer, found))
+        return answer
 
-    def _copy_code(self, job: Any) -> dict[CodeSource, Path]:
-        """Copy the code of a job, as Azure ML uploads it now; what cannot be copied is left out."""
-        try:
-            steps = read_graph(unify_job(job), source=self.path, sources=self.sources).steps
-        except Exception:  # noqa: BLE001 - whoever reads it for good says why
-            return {}
-        found: dict[CodeSource, Path] = {}
+    def _keep_code(self, graph: Graph, number: int) -> Graph:
+        """Return a job's graph with copies of its code, as Azure ML uploads it now."""
+        steps = dict(graph.steps)
         for source in dict.fromkeys((step.code, step.includes) for step in steps.values()):
             try:
                 state = read_state(*source)
@@ -92,20 +126,22 @@ class Record:
                     folder = self.sources.make_folder()
                     copy_code(*source, folder)
                     self._copies[source, state] = folder
-                found[source] = self._copies[source, state]
             except (OSError, PipelineError) as error:
-                number = len(self.jobs)
                 self.sources.say(f"job {number} will run with its code as it is by then: {error}")
-        return found
+                continue
+            for name, step in graph.steps.items():
+                if (step.code, step.includes) == source:
+                    steps[name] = replace(step, code=self._copies[source, state], includes=())
+        return replace(graph, steps=steps)
 
-    def describe(self, job: Any) -> SimpleNamespace:
-        """Return a submitted job as the service describes it after its end."""
-        number = next(i for i, known in enumerate(self.jobs, 1) if known is job)
-        # A script that polls waits for one of the final states.
-        facts = {"name": job.name or f"job_{number}", "status": "Completed", "studio_url": ""}
-        shared = ("display_name", "experiment_name", "tags", "type", "inputs", "outputs", "jobs")
-        facts |= {key: getattr(job, key, None) for key in shared}
-        return SimpleNamespace(**facts, id=facts["name"], services={}, properties={})
+
+def _describe(job: Any, name: str) -> SimpleNamespace:
+    """Return a submitted job as the service describes it after its end."""
+    # A script that polls waits for one of the final states.
+    facts: dict[str, Any] = {"name": name, "status": "Completed", "studio_url": ""}
+    shared = ("display_name", "experiment_name", "tags", "type", "inputs", "outputs", "jobs")
+    facts |= {key: getattr(job, key, None) for key in shared}
+    return SimpleNamespace(**facts, id=name, services={}, properties={})
 
 
 @contextmanager
@@ -230,9 +266,9 @@ class _Client:
         return SimpleNamespace(result=lambda *_: made, wait=lambda *_: None, done=lambda: True)
 
     def _get_job(self, name: str, *_: Any, **__: Any) -> SimpleNamespace:
-        for job in self._record.jobs:
-            if (found := self._record.describe(job)).name == name:
-                return found
+        for submitted in self._record.jobs:
+            if submitted.answer.name == name:
+                return submitted.answer
         raise self._missing(f"asks for the job {name!r}", "run its pipeline here first")
 
     def _get_data(
