@@ -319,6 +319,20 @@ def test_without_the_jobs_own_figures_the_nodes_stand_in_and_it_is_said(make_run
     assert sum("everything on the node" in sentence for sentence in size.evidence) == 2
 
 
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_the_whole_nodes_memory_counts_for_no_run_beside_one_whose_own_is_known(
+    make_run: MakeRun, in_pipeline: bool
+) -> None:
+    """A step of `echo hi` asked for the 4,000 MB that its machine held."""
+    facts = {"cpu_count": 4, "mem_total_mb": 8000}
+    short = make_run({"max_t_mem_percent": 50.0}, facts=facts)
+    known = make_run({"job_max_mem_mb": 300.0, "max_t_mem_percent": 50.0}, facts=facts)
+    mixed = right_size([short, known], headroom_pct=0, in_pipeline=in_pipeline)
+    assert 300 < (mixed.memory_mb or 0) < 500
+    alone = right_size([short], headroom_pct=0, in_pipeline=in_pipeline)
+    assert alone.memory_mb == (None if in_pipeline else 4032)
+
+
 def test_there_is_no_advice_on_unknown_figures(make_run: MakeRun) -> None:
     """Without a source there is no number, and a sentence says why."""
     size = right_size([make_run({"duration_sec": 3.0})])

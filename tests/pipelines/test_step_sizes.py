@@ -8,6 +8,7 @@ import pytest
 
 from mlflow_perf.analysis.learned_memory import SeenRun
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.pipelines import step_sizes
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.step_sizes import StepSize, choose_sizes, learn_sizes, read_sizes
@@ -44,6 +45,16 @@ def test_each_step_is_sized_by_its_own_inputs(monkeypatch: pytest.MonkeyPatch) -
     assert sizes["other"].memory_mb is None
     assert sizes["small"].inputs == {"rows": 2000.0}
     assert choose_sizes("learned", GRAPH, budget_mb=500.0)["small"].budget_mb == 500.0
+
+
+def test_a_step_that_was_too_short_to_measure_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of its machine is no size of it."""
+    metrics = {"duration_sec": 0.1, "max_t_mem_percent": 60.0}
+    document = PerfDocument({0: NodeDocument(summary=metrics, node={"mem_total_mb": 8000})})
+    run = PerfRun("short", component="fit", status="FINISHED", metrics=metrics, document=document)
+    monkeypatch.setattr(step_sizes, "find_runs", lambda *_, **__: [run])
+    size = learn_sizes(GRAPH)["small"]
+    assert (size.memory_mb, size.method) == (None, "its past runs were too short to measure")
 
 
 def test_a_step_that_reports_under_another_name_has_a_past(

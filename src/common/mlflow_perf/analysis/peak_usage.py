@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlflow_perf.analysis.time_shares import summarise_time
 from mlflow_perf.analysis.usage import Usage, read_positive
@@ -133,6 +133,29 @@ class PeakUsage:
             or any(self.usage[key] >= _TIGHT_PCT for key in stalls)
             or self.usage.net_mb_s >= 10
         )
+
+
+def read_measured(
+    runs: Sequence[PerfRun], *, in_pipeline: bool = False
+) -> list[tuple[PerfRun, list[PeakUsage]]]:
+    """Return the runs of a component that have figures of their nodes, with their peak usage.
+
+    The memory of a whole node is left out where it says nothing of the job. Others run beside a
+    step of a pipeline. Elsewhere it is better than nothing, but not beside a run whose own is
+    known.
+
+    Args:
+        runs: The runs.
+        in_pipeline: As in `read_peak_usage`.
+    """
+    pairs = [(run, read_peak_usage(run, in_pipeline=in_pipeline)) for run in runs]
+    found = [(run, peaks) for run, peaks in pairs if peaks]
+    if not in_pipeline and not any(peak.job_memory_mb for _, peaks in found for peak in peaks):
+        return found
+    return [
+        (run, [p if p.job_memory_mb else replace(p, memory_mb=None) for p in peaks])
+        for run, peaks in found
+    ]
 
 
 def explain_missing(runs: Sequence[PerfRun]) -> str:

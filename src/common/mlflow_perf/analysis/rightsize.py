@@ -14,7 +14,7 @@ from typing import Any
 
 from mlflow_perf.analysis.gpu_advice import advise_gpus
 from mlflow_perf.analysis.learned_memory import LearnedMemory, SeenRun, learn_memory, list_teachers
-from mlflow_perf.analysis.peak_usage import PeakUsage, explain_missing, read_peak_usage
+from mlflow_perf.analysis.peak_usage import PeakUsage, explain_missing, read_measured
 from mlflow_perf.analysis.run_inputs import check_inputs, read_inputs
 from mlflow_perf.analysis.sizing import Suggestion
 from mlflow_perf.analysis.wanted_cpus import (
@@ -115,8 +115,7 @@ def right_size(
     if headroom_pct is not None and not (math.isfinite(headroom_pct) and headroom_pct >= 0):
         raise SettingError(f"The head-room must be at least 0 per cent, not {headroom_pct}.")
     by_time = sorted(runs, key=lambda run: run.started or 0.0)
-    usage_of = [(run, read_peak_usage(run, in_pipeline=in_pipeline)) for run in by_time]
-    measured = [(run, found) for run, found in usage_of if found]
+    measured = read_measured(by_time, in_pipeline=in_pipeline)
     if not measured:
         raise RunNotFoundError(f"{explain_missing(runs)}: there is nothing to advise.")
     sources, usages = zip(*measured, strict=True)

@@ -102,9 +102,8 @@ def learn_sizes(graph: Graph) -> dict[str, StepSize]:
         if size is None:
             found[name] = StepSize(method="no past runs")
         else:
-            found[name] = StepSize(
-                size.memory_mb, size.cpus, size.method, size.seen[-_SEEN_MAX:], known
-            )
+            method = size.method if size.memory_mb else "its past runs were too short to measure"
+            found[name] = StepSize(size.memory_mb, size.cpus, method, size.seen[-_SEEN_MAX:], known)
     return found
 
 
