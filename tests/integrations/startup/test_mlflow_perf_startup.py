@@ -301,6 +301,20 @@ def test_cprofile_of_a_command_counts_the_job_alone(tmp_path: Path) -> None:
     assert cumulated["beta"] > 0.19
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("rate", "threads"), [("null", 1), ("50.0", 2)])
+def test_no_thread_takes_the_addresses_that_ulimit_leaves(
+    tmp_path: Path, rate: str, threads: int
+) -> None:
+    """Its stack and its arena are 76 MB, which a job that just fits would lack."""
+    (tmp_path / "profile.json").write_text(f'{{"rate_hz": {rate}, "seccomp_filters": 9}}')
+    code = "import os; print(len(os.listdir('/proc/self/task')))"
+    environ = {"PYTHONPATH": str(Path(startup.__file__).parent), "MLFLOW_PERF_SPOOL": str(tmp_path)}
+    command = ["sh", "-c", f'ulimit -v 8000000; exec {sys.executable} -c "{code}"']
+    output = subprocess.check_output(command, env={**os.environ, **environ}, text=True)
+    assert int(output) == threads
+
+
 def test_no_thread_of_ours_begins_in_a_sub_interpreter(tmp_path: Path) -> None:
     """It outlived the interpreter, at whose end the process aborted: one with the lock of all."""
     (tmp_path / "profile.json").write_text('{"seccomp_filters": 9}')

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    _Function = Callable[[ModuleType], None]
-
 # Not the streams: one that the job replaces is flushed when nobody holds it any more.
 SYS_AT_START: dict[str, Any] = {k: v for k, v in vars(sys).items() if type(v) is type(len)}
 """The functions that the module `sys` had before the job could replace any."""
@@ -33,7 +31,7 @@ class _Finder:
     """Finds a module through the other finders, and wraps its loader."""
 
     def __init__(self) -> None:
-        self.wanted: dict[str, _Function] = {}
+        self.wanted: dict[str, Callable[[ModuleType], None]] = {}
         self._searching = False
 
     def find_spec(
@@ -61,7 +59,7 @@ class _Finder:
 class _Loader:
     """Loads with the module's own loader, then calls the function."""
 
-    def __init__(self, inner: Any, function: _Function) -> None:
+    def __init__(self, inner: Any, function: Callable[[ModuleType], None]) -> None:
         self._inner = inner
         self._function = function
 
@@ -82,7 +80,7 @@ class _Loader:
         return getattr(self._inner, name)
 
 
-def _call_safely(function: _Function, module: ModuleType) -> None:
+def _call_safely(function: Callable[[ModuleType], None], module: ModuleType) -> None:
     try:
         function(module)
     except Exception:
@@ -96,7 +94,7 @@ def _call_safely(function: _Function, module: ModuleType) -> None:
 _finder: Any = _Finder()
 
 
-def call(name: str, function: _Function) -> None:
+def call(name: str, function: Callable[[ModuleType], None]) -> None:
     """Call a function with the module of a full name when it is imported, or now if it has been."""
     if (module := sys.modules.get(name)) is not None:
         _call_safely(function, module)
@@ -137,10 +135,13 @@ def sample(folder: str) -> None:
     global _filters
     import os
 
-    asked, _filters = _count_filters(f"{folder}/profile.json"), _count_filters()
+    asked, _filters = _read(f"{folder}/profile.json"), _count_filters()
+    limit = _read("/proc/self/limits").partition(b"Max address space")[2].lstrip()[:9]
+    # A thread takes 70 MB and more of what a `ulimit -v` leaves: not unless somebody asks for it.
+    is_short = limit not in (b"", b"unlimited") and b'"rate_hz": null' in asked
     # A filter that the job added may kill a process that starts a thread. A thread of ours would
     # outlive a sub-interpreter, whose end breaks the process then.
-    if asked is None or asked < (_filters or b"") or not _is_main_interpreter():
+    if not asked or is_short or _count_filters(asked) < _filters or not _is_main_interpreter():
         return
     # Imported here, in the main thread: `threading` takes its first importer for the main thread.
     import threading  # noqa: F401
@@ -159,16 +160,18 @@ def sample(folder: str) -> None:
     _begin_sampling(_MEETING_SEC)
 
 
-_filters: bytes | None = None
-
-
-def _count_filters(file: str = "/proc/self/status") -> bytes | None:
-    """Return the first digit of the number of filters (seccomp) in a file; None without it."""
+def _read(path: str) -> bytes:
     try:
-        with _open_at_start(file, "rb") as text:
-            return text.read().partition(b"eccomp_filters")[2].lstrip(b'": \t')[:1]
+        with _open_at_start(path, "rb") as file:
+            return file.read()
     except OSError:
-        return None
+        return b""
+
+
+def _count_filters(text: bytes = b"") -> bytes:
+    """Return the first digit of the number of filters (seccomp) in a text; default: of this one."""
+    text = text or _read("/proc/self/status")
+    return text.partition(b"eccomp_filters")[2].lstrip(b'": \t')[:1]
 
 
 def _is_main_interpreter() -> bool:
@@ -179,6 +182,7 @@ def _is_main_interpreter() -> bool:
     return True
 
 
+_filters = b""
 _importing = _thread.allocate_lock()
 _held: list[bool] = []
 
@@ -217,18 +221,13 @@ _NEEDED = """
 def _hides_needed() -> bool:
     """Return whether a file of the job hides one of these modules: no thread of ours may run it."""
     import os
-
-    # It is loaded in every interpreter; a job may hide `importlib` itself.
-    from _frozen_importlib_external import PathFinder
+    from _frozen_importlib_external import PathFinder  # a job may hide `importlib` itself
 
     before = sys.path[: sys.path.index(os.__file__.rpartition(os.sep)[0])]
-    for name in _NEEDED:
-        if name not in sys.modules and name not in sys.builtin_module_names:
-            found = PathFinder.find_spec(name, before)
-            # A folder without `__init__.py` hides nothing.
-            if found is not None and found.loader is not None:
-                return True
-    return False
+    missing = [n for n in _NEEDED if n not in sys.modules and n not in sys.builtin_module_names]
+    found = (PathFinder.find_spec(name, before) for name in missing)
+    # A folder without `__init__.py` hides nothing.
+    return any(spec is not None and spec.loader is not None for spec in found)
 
 
 _meetings: list[tuple[Any, Any]] = []
