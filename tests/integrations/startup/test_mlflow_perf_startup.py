@@ -302,15 +302,16 @@ def test_cprofile_of_a_command_counts_the_job_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("limit", ["-v", "-d"])
 @pytest.mark.parametrize(("rate", "threads"), [("null", 1), ("50.0", 2)])
 def test_no_thread_takes_the_addresses_that_ulimit_leaves(
-    tmp_path: Path, rate: str, threads: int
+    tmp_path: Path, rate: str, threads: int, limit: str
 ) -> None:
     """Its stack and its arena are 76 MB, which a job that just fits would lack."""
     (tmp_path / "profile.json").write_text(f'{{"rate_hz": {rate}, "seccomp_filters": 9}}')
     code = "import os; print(len(os.listdir('/proc/self/task')))"
     environ = {"PYTHONPATH": str(Path(startup.__file__).parent), "MLFLOW_PERF_SPOOL": str(tmp_path)}
-    command = ["sh", "-c", f'ulimit -v 8000000; exec {sys.executable} -c "{code}"']
+    command = ["sh", "-c", f'ulimit {limit} 8000000; exec {sys.executable} -c "{code}"']
     output = subprocess.check_output(command, env={**os.environ, **environ}, text=True)
     assert int(output) == threads
 

@@ -78,7 +78,7 @@ def _read_nodes(run: str) -> list[NodeDocument]:
             "it was recorded with MLFLOW_PERF_PROFILE=0, by an older version, or ran no Python; "
             "or Python did not load our hook (-I, -E, -S), made sub-interpreters, was under "
             "cProfile from its start (Python 3.12 and newer), or has a limit of its addresses "
-            "(ulimit -v), which MLFLOW_PERF_PROFILE=50 overrides"
+            "(ulimit -v, -d), which MLFLOW_PERF_PROFILE=50 overrides"
         )
     if not found:
         raise RunNotFoundError(f"The run {run!r} has no profile: {why}.")

@@ -136,9 +136,10 @@ def sample(folder: str) -> None:
     import os
 
     asked, _filters = _read(f"{folder}/profile.json"), _count_filters()
-    limit = _read("/proc/self/limits").partition(b"Max address space")[2].lstrip()[:9]
-    # A thread takes 70 MB and more of what a `ulimit -v` leaves: not unless somebody asks for it.
-    is_short = limit not in (b"", b"unlimited") and b'"rate_hz": null' in asked
+    limits, names = _read("/proc/self/limits"), (b"Max data size", b"Max address space")
+    found = {limits.partition(name)[2].lstrip()[:9] for name in names}
+    # A thread takes 70 MB and more of what `ulimit -v` and `-d` leave, unless somebody asks for it.
+    is_short = bool(found - {b"", b"unlimited"}) and b'"rate_hz": null' in asked
     # A filter that the job added may kill a process that starts a thread. A thread of ours would
     # outlive a sub-interpreter, whose end breaks the process then.
     if not asked or is_short or _count_filters(asked) < _filters or not _is_main_interpreter():

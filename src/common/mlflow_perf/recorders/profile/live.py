@@ -85,15 +85,17 @@ def begin(rate_hz: float | None, folder: Path | None, *, held: bool = False) -> 
 
 
 def _would_take_memory(rate_hz: float | None) -> bool:
-    """Return whether a thread would take what the job's `ulimit -v` leaves, without being asked.
+    """Return whether a thread would take what a `ulimit` leaves to the job, without being asked.
 
-    The stack of a thread and the arena of its allocations take 72 to 150 MB of addresses.
+    The stack of a thread, as large as `ulimit -s`, counts against `-d` and `-v`, and the arena of
+    its allocations against `-v`: together 72 to 150 MB of addresses.
     """
     try:
-        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+        from resource import RLIM_INFINITY, RLIMIT_AS, RLIMIT_DATA, getrlimit
     except ImportError:  # another platform
         return False
-    return rate_hz is None and getrlimit(RLIMIT_AS)[0] != RLIM_INFINITY
+    limits = getrlimit(RLIMIT_AS)[0], getrlimit(RLIMIT_DATA)[0]
+    return rate_hz is None and limits != (RLIM_INFINITY, RLIM_INFINITY)
 
 
 def _start(window: StackWindow, rate_hz: float | None, root: str) -> None:
