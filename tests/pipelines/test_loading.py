@@ -166,7 +166,7 @@ def test_a_finished_job_takes_settings(write_pipeline: WritePipeline) -> None:
     """A file may define the finished job beside its function; --set changes its inputs."""
     path = str(write_pipeline(ONE + "\n    pipeline_job = one(rows=4)\n"))
     assert load_job(path, {})[0].inputs["rows"]._data == 4
-    assert load_job(path, {"rows": "5"})[0].inputs["rows"] == 5
+    assert load_job(path, {"rows": "5"})[0].inputs["rows"]._data == 5
     with pytest.raises(PipelineError, match=r"--set rwos: .* has no such input \(did you mean"):
         load_job(path, {"rwos": "5"})
     assert load_job(f"{path}:one", {"rows": "6"})[0].inputs["rows"]._data == 6

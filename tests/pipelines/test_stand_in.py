@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from mlflow_perf.cli import main
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.loading import load_job, load_jobs
+from mlflow_perf.pipelines.sources import Sources
 
 WritePipeline = Callable[[str], Path]
 
@@ -68,8 +69,6 @@ def test_each_job_has_the_code_that_it_was_submitted_with(
     write_pipeline: WritePipeline, tmp_path: Path
 ) -> None:
     """A script writes its settings for the next one in the same place, removes them, and fails."""
-    from mlflow_perf.pipelines.sources import Sources
-
     folders = iter([tmp_path / "first", tmp_path / "second"])
     said: list[str] = []
     sources = Sources(make_folder=lambda: next(folders), say=said.append)
@@ -86,7 +85,6 @@ def test_code_that_cannot_be_copied_is_as_it_is_when_the_job_runs(
     write_pipeline: WritePipeline,
 ) -> None:
     """There may be no place for temporary files: a line says so."""
-    from mlflow_perf.pipelines.sources import Sources
 
     def fail() -> Path:
         raise OSError("no usable temporary directory")
@@ -108,8 +106,6 @@ def test_code_that_has_not_changed_is_copied_once(
     write_pipeline: WritePipeline, tmp_path: Path
 ) -> None:
     """A script submits the same for many values."""
-    from mlflow_perf.pipelines.sources import Sources
-
     folders = iter([tmp_path / "only"])
     sources = Sources(make_folder=lambda: next(folders))
     body = CHANGES.partition('    (code / "number.txt").unlink')[0]
@@ -189,6 +185,85 @@ def test_jobs_that_threads_submit_have_their_own_code(write_pipeline: WritePipel
         assert (step.code / "number.txt").read_text() == step.command.split()[-1]
 
 
+LATE = """
+    import threading, time
+    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+    from azure.ai.ml import MLClient, command
+
+    def submit(name):
+        time.sleep(0.3)
+        from azure.ai.ml import MLClient
+        client = MLClient(None, "subscription", "group", "workspace")
+        client.jobs.create_or_update(command(command=name, environment="azureml:e@latest"))
+        if name == "pool":
+            pool.submit(submit, "later")
+
+    threading.Thread(target=submit, args=["thread"]).start()
+    pool = ThreadPoolExecutor(1)  # nobody shuts it down
+    pool.submit(submit, "pool")
+    processes = ProcessPoolExecutor(1)
+    processes.submit(int).result()
+"""
+
+
+def test_what_a_script_leaves_to_threads_is_waited_for(write_pipeline: WritePipeline) -> None:
+    """Python waits for them when it exits; and nothing of theirs may reach Azure."""
+    jobs, _ = load_jobs(str(write_pipeline(LATE)), {})
+    steps = [step for job in jobs for step in job.read().steps.values()]
+    assert sorted(step.command for step in steps) == ["later", "pool", "thread"]
+
+
+def test_a_thread_that_goes_on_is_named(
+    write_pipeline: WritePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be why nothing happens."""
+    from mlflow_perf.pipelines import scripts
+
+    said: list[str] = []
+    monkeypatch.setattr(scripts, "_PATIENCE_SEC", 0.01)
+    text = LATE.replace('args=["thread"]', 'name="mine", args=["thread"]')
+    load_jobs(str(write_pipeline(text)), {}, sources=Sources(say=said.append))
+    assert said == ["the script has ended, but for a pool, mine: waiting for its threads"]
+
+
+@pytest.mark.parametrize("way", ["pool.submit(submit).result()", "process(submit)"])
+def test_a_job_that_another_process_submits_is_refused(
+    write_pipeline: WritePipeline, way: str
+) -> None:
+    """Nobody got it, and the script went on as if."""
+    path = write_pipeline(f"""
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+        from azure.ai.ml import MLClient, command
+        client = MLClient(None, "subscription", "group", "workspace")
+        context = multiprocessing.get_context("fork")
+        pool = ProcessPoolExecutor(1, mp_context=context)
+
+        def submit():
+            client.jobs.create_or_update(command(command="a", environment="azureml:e@latest"))
+
+        def process(target):
+            one = context.Process(target=target)
+            one.start()
+            one.join()
+
+        submit()
+        {way}
+    """)
+    said: list[str] = []
+    with pytest.raises(PipelineError, match="submits jobs from processes that it starts"):
+        load_jobs(str(path), {}, sources=Sources(say=said.append))
+    assert said == []
+
+
+def test_a_script_may_set_again_what_the_user_has_set(write_pipeline: WritePipeline) -> None:
+    """By attribute, too; the user's value holds."""
+    text = AGAIN.replace('job.inputs["rate"] = rate', "job.inputs.rate = rate")
+    jobs, _ = load_jobs(str(write_pipeline(text)), {"rate": "7.5"})
+    steps = [step for job in jobs for step in job.read().steps.values()]
+    assert [step.values["rate"] for step in steps] == [7.5] * 5
+
+
 THREADS = """
     from concurrent.futures import ThreadPoolExecutor
     from azure.ai.ml import MLClient, command
@@ -213,8 +288,6 @@ def test_the_job_is_the_one_that_a_script_submits(
     """MLClient is stood in for: data, compute and environments answer, and the job is taken."""
     pytest.importorskip("azure.identity")
     import azure.ai.ml
-
-    from mlflow_perf.pipelines.sources import Sources
 
     real, sources = azure.ai.ml.MLClient, Sources()
     path = write_pipeline(SUBMITS)

@@ -172,7 +172,11 @@ class _Asked:
                 raise PipelineError(f"--set {key}: {self.path} has no such input{hint}.")
             before = getattr(job.inputs[key], "_data", job.inputs[key])
             kind = getattr(before, "type", None) or _KINDS.get(type(before), "string")
-            job.inputs[key] = self.read_setting(key, text, str(kind))
+            value = self.read_setting(key, text, str(kind))
+            if hasattr(type(job.inputs[key]), "_build_data"):  # a script may set it once more
+                setattr(job.inputs, key, value)
+            else:
+                job.inputs[key] = value
 
     def read_setting(self, key: str, text: str, kind: str) -> Any:
         """Return the text of a setting as a value or path of a type.

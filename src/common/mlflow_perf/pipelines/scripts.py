@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, process, thread
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
 from mlflow_perf.core.extras import needing
@@ -21,6 +26,8 @@ from mlflow_perf.pipelines.stand_in import Record, ScriptEndedError, standing_in
 
 _CELL_MAGIC = re.compile(r"%%(\w+)[ \t]*(.*)")
 _MOST_MB = 64
+_PATIENCE_SEC = 10.0
+_POLL_SEC = 0.02
 _SDK_V1 = ("core", "pipeline", "train", "widgets", "data", "dataprep", "opendatasets")
 
 
@@ -55,9 +62,11 @@ def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str
         except (Exception, SystemExit) as error:
             if isinstance(error, SystemExit) and error.code in (None, 0) and name == "__main__":
                 break
+            if record.was_used_elsewhere:  # told below
+                break
             if record.jobs:
                 # What the script does with the result of its job is of no use before that has run.
-                text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                text = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(".")
                 where = f"{path}{_find_line(path, error)}"
                 record.sources.say(f"{where} ended with {text}. Only what it had submitted runs")
                 break
@@ -67,6 +76,11 @@ def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str
             raise _explain(path, error, record, arguments) from error
         else:
             break
+    if record.was_used_elsewhere:
+        raise PipelineError(
+            f"{path} submits jobs from processes that it starts, where nobody sees them: let it "
+            "submit them itself, or from threads."
+        )
     return module
 
 
@@ -110,7 +124,7 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:
-        with standing_in(record):
+        with standing_in(record), _waiting_for_threads(record.sources.say):
             for number, text in enumerate(cells, 1):
                 if path.suffix == ".ipynb" and (text := _run_magic(text, module)) == "":
                     continue
@@ -119,6 +133,35 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     finally:
         if before is not None:
             sys.modules[module.__name__] = before
+
+
+@contextmanager
+def _waiting_for_threads(say: Callable[[str], object]) -> Iterator[None]:
+    """Wait at the end of a block for what it left to threads, as Python does before it exits."""
+    before, futures = {*threading.enumerate()}, list[Future[Any]]()
+    submit = ThreadPoolExecutor.submit
+
+    def submit_known(pool: ThreadPoolExecutor, *args: Any, **options: Any) -> Future[Any]:
+        futures.append(submit(pool, *args, **options))
+        return futures[-1]
+
+    def list_left() -> list[str]:
+        # The threads of a pool wait for ever, once all is done that the pool was given.
+        idle = {*getattr(thread, "_threads_queues", ()), *getattr(process, "_threads_wakeups", ())}
+        new = {*threading.enumerate()} - before - idle
+        pools = ["a pool"] if any(not future.done() for future in futures) else []
+        return pools + sorted(one.name for one in new if not one.daemon)
+
+    with mock.patch.object(ThreadPoolExecutor, "submit", submit_known):
+        try:
+            yield
+        finally:
+            until = time.monotonic() + _PATIENCE_SEC
+            while left := list_left():
+                if time.monotonic() > until:
+                    until = math.inf
+                    say(f"the script has ended, but for {', '.join(left)}: waiting for its threads")
+                time.sleep(_POLL_SEC)
 
 
 def _run_magic(text: str, module: ModuleType) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import mmap
 import os
 import sys
 import threading
@@ -77,6 +78,13 @@ class Record:
     components: dict[str, Any] = field(default_factory=dict)
     _copies: dict[tuple[CodeSource, CodeState], Path] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _process: int = field(default_factory=os.getpid)
+    _elsewhere: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))  # forked ones share it
+
+    @property
+    def was_used_elsewhere(self) -> bool:
+        """Whether a process that the script forked has submitted a job, which nobody here got."""
+        return self._elsewhere[0] != 0
 
     def refuse(self, what: str, way_out: str) -> None:
         """Refuse a call; a script that has submitted its job ends there.
@@ -95,13 +103,22 @@ class Record:
         """Record a job with the settings of the call, and return the answer of the service.
 
         As there, an object without a name is a new job each time that it is submitted.
+
+        Raises:
+            PipelineError: This is another process than that of the script.
         """
+        if os.getpid() != self._process:
+            self._elsewhere[0] = 1
+            raise PipelineError("A job was submitted from a process that the script has started.")
         for name in ("experiment_name", "display_name", "description", "tags"):
             if changes.get(name):
                 setattr(job, name, changes[name])
         with self._lock:
             for known in self.jobs:
                 if known.job is job and known.answer.name == job.name:
+                    self.sources.say(
+                        f"{job.name} is submitted again: it runs once, as it was at first"
+                    )
                     return known.answer
             number = len(self.jobs) + 1
             found: Graph | Exception
