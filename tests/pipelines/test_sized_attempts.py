@@ -54,7 +54,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StepJob:
         folder=tmp_path / "fit",
         outputs=(),
         stop=tmp_path / "stop",
-        place=Place("sqlite:///x.db"),
+        place=Place(f"sqlite:///{tmp_path}/x.db"),
         experiment_id="1",
         parent="parent",
         size=StepSize(memory_mb=80, cpus=1, method="a test", budget_mb=2000.0),
