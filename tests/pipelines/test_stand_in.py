@@ -223,7 +223,7 @@ def test_a_thread_that_goes_on_is_named(
     monkeypatch.setattr(scripts, "_PATIENCE_SEC", 0.01)
     text = LATE.replace('args=["thread"]', 'name="mine", args=["thread"]')
     load_jobs(str(write_pipeline(text)), {}, sources=Sources(say=said.append))
-    assert said == ["the script has ended, but for a pool, mine: waiting for its threads"]
+    assert said == ["the script has ended; waiting for its threads: those of a pool, mine"]
 
 
 @pytest.mark.parametrize("way", ["pool.submit(submit).result()", "process(submit)"])

@@ -54,7 +54,7 @@ def test_a_step_that_was_too_short_to_measure_has_no_limit(monkeypatch: pytest.M
     run = PerfRun("short", component="fit", status="FINISHED", metrics=metrics, document=document)
     monkeypatch.setattr(step_sizes, "find_runs", lambda *_, **__: [run])
     size = learn_sizes(GRAPH)["small"]
-    assert (size.memory_mb, size.method) == (None, "its past runs were too short to measure")
+    assert (size.memory_mb, size.method) == (None, "no past run tells its own memory")
 
 
 def test_a_step_that_reports_under_another_name_has_a_past(

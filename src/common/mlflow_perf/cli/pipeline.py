@@ -145,7 +145,7 @@ def run(
         if len({id(loaded.job) for loaded in jobs}) < len(jobs):
             raise PipelineError(
                 f"{path} submits one object several times, which Azure ML would get as it is now: "
-                "make an object for each submission, or run the script itself."
+                "make an object for each submission, or run the script with Python."
             )
         for i, loaded in enumerate(jobs):
             if size is not None:

@@ -216,7 +216,7 @@ def _load_script(asked: _Asked, name: str | None, arguments: Sequence[str]) -> l
                 raise
     if name is None and record.jobs:
         submitted = {id(one.job): one.job for one in record.jobs}
-        for job in submitted.values():  # Azure ML needs no graph, whose reader would tell faults
+        for job in submitted.values():  # a wrong setting is told, also where no graph is read
             asked.set_inputs(job)
         unified = {key: unify_job(job) for key, job in submitted.items()}
         return [LoadedJob(unified[id(one.job)], one.read) for one in record.jobs]

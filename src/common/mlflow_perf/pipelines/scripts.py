@@ -149,7 +149,7 @@ def _waiting_for_threads(say: Callable[[str], object]) -> Iterator[None]:
         # The threads of a pool wait for ever, once all is done that the pool was given.
         idle = {*getattr(thread, "_threads_queues", ()), *getattr(process, "_threads_wakeups", ())}
         new = {*threading.enumerate()} - before - idle
-        pools = ["a pool"] if any(not future.done() for future in futures) else []
+        pools = ["those of a pool"] if any(not future.done() for future in futures) else []
         return pools + sorted(one.name for one in new if not one.daemon)
 
     with mock.patch.object(ThreadPoolExecutor, "submit", submit_known):
@@ -160,7 +160,7 @@ def _waiting_for_threads(say: Callable[[str], object]) -> Iterator[None]:
             while left := list_left():
                 if time.monotonic() > until:
                     until = math.inf
-                    say(f"the script has ended, but for {', '.join(left)}: waiting for its threads")
+                    say(f"the script has ended; waiting for its threads: {', '.join(left)}")
                 time.sleep(_POLL_SEC)
 
 

@@ -102,7 +102,7 @@ def learn_sizes(graph: Graph) -> dict[str, StepSize]:
         if size is None:
             found[name] = StepSize(method="no past runs")
         else:
-            method = size.method if size.memory_mb else "its past runs were too short to measure"
+            method = size.method if size.memory_mb else "no past run tells its own memory"
             found[name] = StepSize(size.memory_mb, size.cpus, method, size.seen[-_SEEN_MAX:], known)
     return found
 

@@ -138,7 +138,7 @@ def sample(folder: str) -> None:
     asked, _filters = _read(f"{folder}/profile.json"), _count_filters()
     limits, names = _read("/proc/self/limits"), (b"Max data size", b"Max address space")
     found = {limits.partition(name)[2].lstrip()[:9] for name in names}
-    # A thread takes 70 MB and more of what `ulimit -v` and `-d` leave, unless somebody asks for it.
+    # As `recorders.profile.live` does it: a thread takes 70 MB of what `ulimit -v` and `-d` leave.
     is_short = bool(found - {b"", b"unlimited"}) and b'"rate_hz": null' in asked
     # A filter that the job added may kill a process that starts a thread. A thread of ours would
     # outlive a sub-interpreter, whose end breaks the process then.
