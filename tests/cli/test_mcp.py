@@ -54,6 +54,37 @@ def test_every_tool_answers_in_bounded_text(log_run: Callable[..., str]) -> None
         assert len(text) <= ANSWER_MAX + 100
 
 
+def test_a_workflow_is_advised_on_as_by_the_command(
+    log_run: Callable[..., str], cli_json: Any
+) -> None:
+    """An agent is given what `advise RUN --json` says: each step from all of its tasks."""
+    parent = log_run(component="flow")
+    tags = {"mlflow.parentRunId": parent}
+    for memory in (500.0, 520.0, 3000.0):
+        log_run({"job_max_mem_mb": memory}, component="fit", tags=tags)
+    server = make_server()
+    asked = json.loads(_call(server, "advise", run_id=parent))
+    assert asked == cli_json("advise", parent)
+    assert asked["runs"] == 3
+    assert asked["memory_mb"] > 3000
+    log_run({"job_max_mem_mb": 900.0}, component="prepare", tags=tags)
+    asked = json.loads(_call(server, "advise", run_id=parent))
+    assert asked == cli_json("advise", parent)
+    assert set(asked["steps"]) == {"fit", "prepare"}
+
+
+def test_steps_that_do_not_fit_into_an_answer_are_counted(
+    log_run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent is told that there are more steps than it is shown."""
+    monkeypatch.setattr(_agent_tools, "_ROWS_MAX", 2)
+    parent = log_run(component="flow")
+    for name in "abc":
+        log_run({}, component=name, tags={"mlflow.parentRunId": parent})
+    asked = json.loads(_call(make_server(), "advise", run_id=parent))
+    assert (len(asked["steps"]), asked["left_out"]) == (2, 1)
+
+
 def test_an_explanation_keeps_the_names_of_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Markdown's backslashes are no paths: `<module>` and `_fit` stay readable."""
     said = "- \\<module\\> (train.py:3), Tree.\\_fit (tree.py:467)"

@@ -49,6 +49,13 @@ class StepRuns:
         """Return the name of a step for people, with the workflow's if it is part of one."""
         return f"{step} of {self.label}" if self.is_workflow else self.label
 
+    def group_tasks(self) -> dict[str, list[PerfRun]]:
+        """Return the runs of all tasks of each step by the name that these share."""
+        groups: dict[str, list[PerfRun]] = {}
+        for run in self.steps.values():
+            groups.setdefault(run.step, []).append(run)
+        return groups
+
     def without_retried(self) -> StepRuns:
         """Return a workflow that ended well without the attempts that were tried again."""
         retried = self.list_retried()

@@ -18,6 +18,7 @@ from mlflow_perf.analysis.fleet import sum_fleet
 from mlflow_perf.analysis.markdown import escape
 from mlflow_perf.analysis.profile_changes import compare_profiles
 from mlflow_perf.analysis.rightsize import right_size
+from mlflow_perf.analysis.sized_steps import size_each
 from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.core.extras import needing
 from mlflow_perf.core.format import clock_time, parse_age
@@ -26,6 +27,7 @@ from mlflow_perf.errors import MlflowPerfError, RunNotFoundError
 from mlflow_perf.model.profile import list_functions
 from mlflow_perf.tracking.load import bare_id, is_run_id
 from mlflow_perf.tracking.notices import tell
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.tracking.search import find_runs, get_run
 
 ANSWER_MAX = 8000
@@ -81,15 +83,24 @@ def history(component: str, metric: str = DEFAULT_METRIC) -> Any:
 
 
 def advise(run_id: str = "", component: str = "") -> Any:
-    """Return how many CPUs, how much memory, nodes and GPUs a run or a component should ask for."""
+    """Return how many CPUs, how much memory, nodes and GPUs a run or a component should ask for.
+
+    Args:
+        run_id: A run; for a workflow, each step's advice is learned from all tasks of the step.
+        component: A component, from its newest 200 runs.
+    """
     if bool(run_id) == bool(component):
         raise RunNotFoundError("Give one of run_id and component.")
     if component:
-        found = find_component_runs(component, last=_HISTORY_MAX, documents=True)
-        return right_size(found).as_dict()
-    steps = load_step_runs([get_run(_check_id(run_id))])[0].steps
-    sizes = {name: right_size([run]).as_dict() for name, run in list(steps.items())[:_ROWS_MAX]}
-    return next(iter(sizes.values())) if len(sizes) == 1 else {"steps": sizes}
+        silent: list[PerfRun] = []
+        found = find_component_runs(component, last=_HISTORY_MAX, documents=True, silent=silent)
+        return size_each({component: found}, right_size, silent)[component].as_dict()
+    sizes = size_each(load_step_runs([get_run(_check_id(run_id))])[0].group_tasks(), right_size)
+    shown = {name: size.as_dict() for name, size in [*sizes.items()][:_ROWS_MAX]}
+    if len(shown) == 1:
+        return next(iter(shown.values()))
+    more = {"left_out": len(sizes) - len(shown)} if len(sizes) > len(shown) else {}
+    return {"steps": shown, **more}
 
 
 def fleet(by: str = "experiment", since: str = "30d") -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,9 +12,9 @@ from mlflow_perf.analysis.machines import MachineChoice, choose_machine, read_ma
 from mlflow_perf.analysis.resource_lines import LINES
 from mlflow_perf.analysis.rightsize import RightSize, right_size
 from mlflow_perf.analysis.run_inputs import check_inputs, parse_inputs, read_inputs
+from mlflow_perf.analysis.sized_steps import size_each
 from mlflow_perf.analysis.step_runs import load_step_runs
 from mlflow_perf.cli import _options, _tables
-from mlflow_perf.core.format import format_count
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.reports.advice_page import render_advice
 from mlflow_perf.tracking.perf_run import PerfRun
@@ -113,20 +112,14 @@ def command(
     _options.prepare()
     silent: list[PerfRun] = []
     runs = _find_runs(run, component, last, silent)
-    sizes: dict[str, RightSize] = {}
     check_inputs(given, (read_inputs(one) for found in runs.values() for one in found))
-    for name, found in runs.items():
+
+    def size_runs(found: Sequence[PerfRun]) -> RightSize:
         # Of several components, each is given those inputs that it knows.
         own = {n: v for n, v in given.items() if any(n in read_inputs(one) for one in found)}
-        try:
-            size = right_size(found, headroom_pct=headroom, risk=risk, inputs=own)
-            sizes[name] = replace(size, evidence=(*size.evidence, *_explain_silent(name, silent)))
-        except RunNotFoundError as error:
-            if len(runs) == 1:
-                raise
-            click.echo(f"{_tables.clean(name)} is left out: {error}", err=True)
-    if not sizes:
-        raise RunNotFoundError("No run holds figures of its nodes: there is nothing to advise.")
+        return right_size(found, headroom_pct=headroom, risk=risk, inputs=own)
+
+    sizes = size_each(runs, size_runs, silent)
     choices = {n: choose_machine(size, table) for n, size in sizes.items()} if table else {}
     if html is not None:
         _write_page(html, sizes, given, choices)
@@ -141,16 +134,6 @@ def command(
         _show(*next(iter(sizes.items())), choices)
     else:
         _show_steps(sizes, choices)
-
-
-def _explain_silent(component: str, silent: Sequence[PerfRun]) -> list[str]:
-    """Return how many runs were killed before they had figures; nothing without any."""
-    count = sum(run.component == component for run in silent)
-    if not count:
-        return []
-    was, it = ("was", "it") if count == 1 else ("were", "they")
-    left_out = f"{format_count(count, 'run')} of {component} {was} left out"
-    return [f"{left_out}: {it} {was} killed before {it} had figures."]
 
 
 def _find_runs(
@@ -168,11 +151,9 @@ def _find_runs(
     if component is not None:
         found = find_component_runs(component, last=last, documents=documents, silent=silent)
         return {component: found}
-    groups: dict[str, list[PerfRun]] = {}
     if run is not None:
-        for step in load_step_runs([get_run(run)])[0].steps.values():
-            groups.setdefault(step.step, []).append(step)
-        return groups
+        return load_step_runs([get_run(run)])[0].group_tasks()
+    groups: dict[str, list[PerfRun]] = {}
     for one in find_runs(max_results=_MOST_RUNS, silent=silent):
         for part in (one, *one.components.values()):
             if part.component is not None and len(groups.setdefault(part.component, [])) < last:
