@@ -14,7 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from mlflow_perf.cli import _tables, main, pipeline
-from mlflow_perf.cli.pipeline import _import_spans, _Progress, _run_all, _show
+from mlflow_perf.cli.pipeline import (
+    _import_spans,
+    _printing_as_error,
+    _Progress,
+    _run_all,
+    _show,
+)
 from mlflow_perf.errors import PipelineStoppedError, SettingError, StepFailedError
 from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.result import Result
@@ -47,6 +53,15 @@ def test_help_names_every_option() -> None:
     for option in ("--set", "--on", "--to", "--retries", "--json", "--no-wait"):
         assert option in text
     assert "threads|htex|CONFIG.py|azureml" in text
+
+
+def test_what_a_script_and_its_programs_print_is_no_json(capfd: pytest.CaptureFixture[str]) -> None:
+    """It goes to the standard error, until the script has ended."""
+    with _printing_as_error():
+        print("script", flush=True)
+        subprocess.run(["echo", "program"], check=True)
+    subprocess.run(["echo", "json"], check=True)
+    assert capfd.readouterr() == ("json\n", "script\nprogram\n")
 
 
 def test_progress_is_told_on_a_terminal_only(

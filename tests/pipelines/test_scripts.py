@@ -96,6 +96,65 @@ def test_a_missing_module_is_named(tmp_path: Path, module: str, message: str) ->
         load_job(str(path), {})
 
 
+@pytest.mark.parametrize("end", ["client.jobs.create_or_update(one())", "# a pipeline by its name"])
+def test_what_a_script_forks_ends_where_the_script_ends(
+    write_pipeline: WritePipeline, end: str
+) -> None:
+    """As with Python: a child leaves the jobs to its parent, which learns how it ended."""
+    text = f"""
+        import os, sys
+        from azure.ai.ml import MLClient
+        client = MLClient(None, "subscription", "group", "workspace")
+
+        @dsl.pipeline()
+        def one():
+            if os.fork() == 0:
+                raise SystemExit(0)
+            os.wait()
+            a = make(rows=3)
+
+        def leave(code):
+            sys.exit(code)
+
+        def fail():
+            1 / 0
+
+        {end}
+        for way in (bool, lambda: leave(0), lambda: leave(3), lambda: leave("no data"), fail):
+            child = os.fork()
+            if child == 0:
+                way()
+                break  # to the end of the script
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    """
+    # In a process of its own: a child that went on would go on with the tests.
+    code = (
+        "import sys; from mlflow_perf.pipelines.loading import load_job; load_job(sys.argv[1], {})"
+        "; print('loaded')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(write_pipeline(dedent(text)))],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["0", "0", "3", "1", "1", "loaded"]
+    said = done.stderr.splitlines()
+    assert "no data" in said
+    assert said[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_the_magic_behind_an_assignment_is_named(tmp_path: Path) -> None:
+    """It is no Python, and the place is told once."""
+    path = tmp_path / "pipe.ipynb"
+    cells = [{"cell_type": "code", "source": [text]} for text in ("a = 1", "a = 2\nfiles = !ls")]
+    path.write_text(json.dumps({"cells": cells}))
+    with pytest.raises(PipelineError) as told:
+        load_job(str(path), {})
+    assert str(told.value) == (
+        f"{path}, cell 2, line 2 fails: SyntaxError: invalid syntax "
+        "(`!` and `%` behind a `=` are IPython's: write it in Python)"
+    )
+
+
 def test_what_a_script_writes_to_dev_stderr_stays(
     write_pipeline: WritePipeline, tmp_path: Path
 ) -> None:

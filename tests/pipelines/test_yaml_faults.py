@@ -99,6 +99,9 @@ def test_a_component_is_no_job(tmp_path: Path) -> None:
     path.write_text(f"{LONE}inputs:\n  n: {{type: integer}}\n")
     with pytest.raises(PipelineError, match="is a component: give a pipeline that uses it"):
         load_job(str(path), {})
+    path.write_text(f"{STEP}    command: x\ninputs:\n  n: {{type: integer}}\n")
+    with pytest.raises(PipelineError, match="is a component: give a pipeline that uses it"):
+        load_job(str(path), {})
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,7 @@ def run(
         raise click.UsageError("--memory goes with --size: it bounds what the sizes add up to.")
     _prepare_output()
     sources = Sources(parse_map(maps), say=_say)
-    # What a script prints would be taken for a part of our JSON.
-    with contextlib.redirect_stdout(sys.stderr), _explaining_faults(file):
+    with _printing_as_error(), _explaining_faults(file):
         jobs, path = load_jobs(file, parse_settings(settings), sources=sources, arguments=arguments)
         # Azure ML takes what the runner here may not, and needs no graph of it but for sizes.
         read = jobs if on != "azureml" or size is not None else ()
@@ -160,6 +159,18 @@ def run(
         find = None if size is None else partial(choose_sizes, size, graph, budget_mb=budget_mb)
         runs.append(partial(run_one, graph, choose, find_sizes=find))
     _run_all(runs)
+
+
+@contextlib.contextmanager
+def _printing_as_error() -> Iterator[None]:
+    """Move what a script and its programs print: it would be taken for a part of our JSON."""
+    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # one of the two is closed
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, kept, 1)
+        yield
 
 
 def _run_all(jobs: Iterable[Callable[[], None]]) -> None:

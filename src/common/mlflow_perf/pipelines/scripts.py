@@ -124,7 +124,7 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:
-        with standing_in(record), _waiting_for_threads(record.sources.say):
+        with standing_in(record), _waiting_for_threads(record.sources.say), ending_forks():
             for number, text in enumerate(cells, 1):
                 if path.suffix == ".ipynb" and (text := _run_magic(text, module)) == "":
                     continue
@@ -133,6 +133,30 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     finally:
         if before is not None:
             sys.modules[module.__name__] = before
+
+
+@contextmanager
+def ending_forks() -> Iterator[None]:
+    """End what a block forks where that leaves the block, as it would leave its program."""
+    process, code = os.getpid(), 0
+    try:
+        yield
+    except SystemExit as end:
+        if os.getpid() == process:
+            raise
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)  # noqa: T201 - as Python does it
+    except BaseException as error:
+        if os.getpid() == process:
+            raise
+        code = 1
+        sys.excepthook(type(error), error, error.__traceback__)
+    if os.getpid() != process:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code & 0xFF)
 
 
 @contextmanager
@@ -187,10 +211,13 @@ def _explain(
         return error
     if record.refusals:
         return record.refusals[0]
-    text = " ".join(str(error).split())[:600]
-    hint = ""
     if isinstance(error, ModuleNotFoundError):
         return _explain_import(path, error)
+    # A syntax error's text repeats where it is.
+    told = error.msg if isinstance(error, SyntaxError) else error
+    text, hint = " ".join(str(told).split())[:600], ""
+    if isinstance(error, SyntaxError) and re.match(r"\s*[\w, ]+=\s*[!%]", error.text or ""):
+        hint = " (`!` and `%` behind a `=` are IPython's: write it in Python)"
     takes = re.search(r"\b(argparse|sys\.argv|click)\b", path.read_text(errors="replace"))
     if takes and not arguments:
         hint = " (it takes arguments: give them after `--`)"
@@ -225,7 +252,7 @@ def _explain_import(path: Path, error: ModuleNotFoundError) -> PipelineError:
 def _find_line(path: Path, error: BaseException) -> str:
     """Return the line of the file at which an error passed, for the message."""
     if isinstance(error, SyntaxError):
-        return f", line {error.lineno}"
+        return f"{(error.filename or '').removeprefix(str(path))}, line {error.lineno}"
     line, trace = "", error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename

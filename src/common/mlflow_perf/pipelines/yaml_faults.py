@@ -83,7 +83,7 @@ def check_yaml(path: Path, data: Any) -> None:
     if "create_job" in data:
         raise PipelineError(f"{file.say('create_job')}: a schedule: give the job that it starts.")
     jobs, inputs = data.get("jobs"), data.get("inputs")
-    declared = inputs.values() if isinstance(inputs, dict) and jobs is None else ()
+    declared = inputs.values() if isinstance(inputs, dict) else ()
     if any(isinstance(one, dict) and one.get("type") in LITERALS for one in declared):
         raise PipelineError(f"{path} is a component: give a pipeline that uses it.")
     for name, job in jobs.items() if isinstance(jobs, dict) else ():
