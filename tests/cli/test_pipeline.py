@@ -191,8 +191,8 @@ def test_a_pipeline_without_monitored_tasks_keeps_its_outcome(
     assert "not among the spans" in caplog.text
 
 
-def test_an_interrupt_ends_all_jobs_of_a_script() -> None:
-    """One that fails does not: the others go on, and the end says so."""
+def test_an_interrupt_ends_all_jobs_of_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line says how many did not begin. One that fails does not: the others go on."""
     ran: list[str] = []
 
     def end(error: StepFailedError) -> None:
@@ -203,6 +203,11 @@ def test_an_interrupt_ends_all_jobs_of_a_script() -> None:
     fail = partial(end, StepFailedError("a", "a failed"))
     with pytest.raises(PipelineStoppedError):
         _run_all([stop, partial(ran.append, "next")])
+    told = "mlflow-perf: stopped: 1 job of the file did not begin\n"
+    assert capsys.readouterr().err == told
+    with pytest.raises(PipelineStoppedError):
+        _run_all([stop])
+    assert capsys.readouterr().err == ""
     with pytest.raises(StepFailedError, match="a failed"):
         _run_all([fail, partial(ran.append, "next")])
-    assert ran == ["stopped", "a failed", "next"]
+    assert ran == ["stopped", "stopped", "a failed", "next"]

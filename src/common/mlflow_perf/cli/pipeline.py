@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,18 +173,20 @@ def _printing_as_error() -> Iterator[None]:
         yield
 
 
-def _run_all(jobs: Iterable[Callable[[], None]]) -> None:
-    """Run the jobs of a file, one after the other; an interrupt ends them all.
+def _run_all(jobs: Sequence[Callable[[], None]]) -> None:
+    """Run the jobs of a file, one after the other; an interrupt ends them all, and says so.
 
     Raises:
         StepFailedError: A step of one of them failed, the first one.
         PipelineStoppedError: They were stopped.
     """
     failed = None
-    for run_job in jobs:
+    for number, run_job in enumerate(jobs, 1):
         try:
             run_job()
         except PipelineStoppedError:
+            if left := len(jobs) - number:
+                _say(f"stopped: {format_count(left, 'job')} of the file did not begin")
             raise
         except StepFailedError as error:
             failed = failed or error

@@ -118,8 +118,9 @@ class Pool:
     ) -> None:
         from parsl import DataFlowKernel, python_app
 
-        # Parsl logs warnings about its own clean-up; its log file in the folder keeps them.
+        # Parsl logs all that it does; its log file in the folder keeps that.
         logging.getLogger("parsl").setLevel(logging.ERROR)
+        logging.getLogger("parsl").propagate = False
         logging.raiseExceptions = False  # no traceback for each line that does not fit on a disk
         # Parsl starts its own programs by name.
         programs = str(Path(sys.executable).parent)
