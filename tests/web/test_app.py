@@ -32,6 +32,37 @@ def test_the_prefix_stands_in_every_address(client: Any, monkeypatch: pytest.Mon
     assert all(link.startswith(("/deep/er/", "data:")) for link in links)
 
 
+def test_a_password_is_checked_once_for_a_page() -> None:
+    """MLflow's check is slow by design; a wrong one, and one of another request, is checked."""
+    from flask import Flask
+
+    from mlflow_perf.web import app as web_app
+    from mlflow_perf.web.access import SIGNED_IN
+
+    asked: list[tuple[str, ...]] = []
+
+    class Store:
+        def authenticate_user(self, *user: str) -> bool:
+            asked.append(user)
+            return user[1] == "right"
+
+    store, page = Store(), set[tuple[str, str]]()
+    web_app._check_passwords_once(store)
+    ann, eve = ("ann", "right"), ("eve", "wrong")
+    for _ in range(2):
+        with Flask("inner").test_request_context(environ_overrides={SIGNED_IN: page}):
+            assert store.authenticate_user(*ann)
+            assert not store.authenticate_user("ann", "wrong")
+            assert not store.authenticate_user(*eve)
+    assert asked == [ann, ("ann", "wrong"), eve, ("ann", "wrong"), eve]
+    asked.clear()
+    for _ in range(2):
+        assert store.authenticate_user(*ann)
+        with Flask("other").test_request_context(headers={"mlflow_perf.signed_in": "x"}):
+            assert store.authenticate_user(*ann)
+    assert asked == [ann] * 4
+
+
 def test_the_entry_point_is_light() -> None:
     """Importing the plugin's module loads neither Flask nor MLflow nor the templates."""
     import subprocess

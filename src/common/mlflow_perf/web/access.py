@@ -49,14 +49,14 @@ from mlflow_perf.web.table import (
 _EXPERIMENTS_PER_PAGE = 1000
 _MOST_CHILDREN = 1000
 _ARTIFACT_PATH = "perf"
-_OTHER_FOLDERS_MAX = 20
-_MOST_COMPONENTS = 100
+_OTHER_FOLDERS_MAX, _MOST_COMPONENTS = 20, 100
 _MB = 1 << 20
 _MOST_DOCUMENT_MB = 8  # a document takes 30 times its size while it is read; 1,000 reports: 0.4 MB
 _MOST_REQUEST_MB = 512  # 1,000 nodes of 1,000 reports each take 400 MB
 _WHOLE_ID = "An address takes a run's whole id, 32 characters: choose the run in the list."
 _WORKSPACES = "ajax-api/3.0/mlflow/workspaces"
 _WORKSPACE_HEADER = "HTTP_X_MLFLOW_WORKSPACE"
+SIGNED_IN = "mlflow_perf.signed_in"  # in a page's inner requests: names and passwords found right
 
 
 class NotAllowedError(Exception):
@@ -87,6 +87,7 @@ class Access:
         self._workspace = workspace
         self._left_bytes = _MOST_REQUEST_MB * _MB
         self._answered: dict[str, bool] = {}
+        self._signed_in: set[tuple[str, str]] = set()
         self.unread: list[str] = []
 
     def workspaces(self) -> list[str]:
@@ -364,11 +365,10 @@ class Access:
             "REQUEST_METHOD": "GET",
             "PATH_INFO": f"{self._prefix}{path}",
             "QUERY_STRING": urlencode(query),
-            "REQUEST_URI": "",
-            "RAW_URI": "",
+            **dict.fromkeys(("REQUEST_URI", "RAW_URI", "CONTENT_TYPE"), ""),
             "CONTENT_LENGTH": "0",
-            "CONTENT_TYPE": "",
             "wsgi.input": io.BytesIO(),
+            SIGNED_IN: self._signed_in,
         }
         if self._workspace:
             environ[_WORKSPACE_HEADER] = self._workspace

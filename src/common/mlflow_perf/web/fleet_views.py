@@ -199,7 +199,7 @@ def _advise(
         if runs := found.get(row.group, []):
             until = begin + (i + 1) * _READ_SEC / _ADVISED
             read = _read_documents(access, row.group, runs, until)
-            advice.append((row.group, advise_component(row, read or runs[:RUNS_OF_EACH])))
+            advice.append((row.group, advise_component(row, read)))
     return advice
 
 
@@ -208,24 +208,24 @@ def _read_documents(
 ) -> list[PerfRun]:
     """Return the newest runs that hold figures, as `advise` reads them.
 
-    The metrics do not say what mlflow-perf held, nor how long threads waited for CPUs, so that
-    advice from them alone would be less than that of `advise`.
+    The metrics do not say what mlflow-perf held, nor how long threads waited for CPUs: with runs
+    whose documents are not read in time, advice is a lower bound, and says so.
 
     Args:
         access: Reads them.
         component: The component whose part of each run is wanted.
         runs: Its newest runs.
-        until: When to stop, monotonic seconds; one run is read in any case.
+        until: When to read no further documents, monotonic seconds; one is read in any case.
     """
-    read: list[PerfRun] = []
+    found: list[PerfRun] = []
     for run in runs:
-        if len(read) == RUNS_OF_EACH or (read and time.monotonic() >= until):
+        if len(found) == RUNS_OF_EACH:
             break
-        if run.node_count > _MOST_NODES:
-            continue
-        whole = access.with_document(run)
-        others = {} if whole.document is None else whole.document.components
-        own = replace(whole, document=others.get(component, whole.document))
+        own = run
+        if run.node_count <= _MOST_NODES and (not found or time.monotonic() < until):
+            whole = access.with_document(run)
+            others = {} if whole.document is None else whole.document.components
+            own = replace(whole, document=others.get(component, whole.document))
         if own.has_figures:
-            read.append(own)
-    return read
+            found.append(own)
+    return found
