@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,8 @@ def test_a_size_grows_above_what_was_too_little() -> None:
     [
         "fit: {memory_mb: 900, cpus: 2}\nother: {memory_mb: 300.2}\n",
         '{"components": {"fit": {"memory_mb": 900, "cpus": 2}, "other": {"memory_mb": 301}}}',
+        # A store has the components of other pipelines, too.
+        "components: {fit: {memory_mb: 900, cpus: 2}, never_run: {memory_mb: 301}, x: {cpus: 5}}",
     ],
 )
 def test_a_file_names_steps_or_components(tmp_path: Path, text: str) -> None:
@@ -97,9 +100,22 @@ def test_a_file_names_steps_or_components(tmp_path: Path, text: str) -> None:
     assert [(s.memory_mb, s.cpus) for s in sizes.values()] == [(900, 2), (900, 2), (301, None)]
 
 
+def test_a_file_may_name_the_steps_of_other_pipelines_of_its_script(tmp_path: Path) -> None:
+    """One file has the sizes of all jobs that a script submits."""
+    path = tmp_path / "sizes.yml"
+    path.write_text("fit: {memory_mb: 900}\ntidy: {memory_mb: 300}\n")
+    with pytest.raises(PipelineError, match="names 'tidy', which is no step"):
+        choose_sizes(str(path), GRAPH, budget_mb=None)
+    steps = {"tidy": Step("tidy", "tidy", "", None)}
+    beside = [GRAPH, replace(GRAPH, steps=steps)]
+    sizes = choose_sizes(str(path), GRAPH, budget_mb=None, beside=beside)
+    assert [size.memory_mb for size in sizes.values()] == [900, 900, None]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ('{"components": {"fti": {"memory_mb": 1}}}', "names 'fti', which is no step"),
         ("fit: {memory: 60}", "fit has neither memory_mb nor cpus .there is: memory."),
         ("fti: {memory_mb: 1}", "names 'fti', which is no step .did you mean 'fit'"),
         ("fit: {memory_mb: -1}", "memory_mb is -1, but must be a number above zero"),

@@ -122,13 +122,12 @@ def run(
     A script may define a finished job, define one @dsl.pipeline, or submit what it builds;
     FILE.py:NAME names a job or a function. ARG … are the script's own arguments.
     """
-    from mlflow_perf.pipelines import azure
+    from mlflow_perf.pipelines import azure, step_sizes
     from mlflow_perf.pipelines.allocation import ask_azure
     from mlflow_perf.pipelines.environments import choose_pythons, parse_pythons
     from mlflow_perf.pipelines.graph import check_settings
     from mlflow_perf.pipelines.loading import load_jobs, parse_settings
     from mlflow_perf.pipelines.sources import Sources, parse_map
-    from mlflow_perf.pipelines.step_sizes import choose_sizes
 
     if budget_mb is not None and size is None:
         raise click.UsageError("--memory goes with --size: it bounds what the sizes add up to.")
@@ -140,6 +139,7 @@ def run(
         read = jobs if on != "azureml" or size is not None else ()
         graphs = [job.read() for job in read]
     sources.tell_unused(graphs)
+    choose_sizes = partial(step_sizes.choose_sizes, budget_mb=budget_mb, beside=graphs)
     if on == "azureml":
         if len({id(loaded.job) for loaded in jobs}) < len(jobs):
             raise PipelineError(
@@ -148,7 +148,7 @@ def run(
             )
         for i, loaded in enumerate(jobs):
             if size is not None:
-                ask_azure(loaded.job, choose_sizes(size, graphs[i], budget_mb=budget_mb), say=_say)
+                ask_azure(loaded.job, choose_sizes(size, graphs[i]), say=_say)
             azure.submit(loaded.job, azure.connect_workspace(), wait=not no_wait, say=click.echo)
         return
     check_settings(graphs)
@@ -156,7 +156,7 @@ def run(
     run_one = partial(_run_graph, to=to, on=on, retries=retries, monitor=monitor, as_json=as_json)
     for graph in graphs:
         choose = partial(choose_pythons, graph, given, own=environments == "own", say=_say)
-        find = None if size is None else partial(choose_sizes, size, graph, budget_mb=budget_mb)
+        find = None if size is None else partial(choose_sizes, size, graph)
         runs.append(partial(run_one, graph, choose, find_sizes=find))
     _run_all(runs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,18 +49,21 @@ class StepSize:
         return max(math.ceil(wanted), math.floor(failed_mb) + 1)
 
 
-def choose_sizes(given: str, graph: Graph, *, budget_mb: float | None) -> dict[str, StepSize]:
+def choose_sizes(
+    given: str, graph: Graph, *, budget_mb: float | None, beside: Sequence[Graph] = ()
+) -> dict[str, StepSize]:
     """Return the size of each step.
 
     Args:
         given: `learned`, or the path of a file of sizes.
         graph: The pipeline.
         budget_mb: Memory that all steps on a machine may use together; None for all that is there.
+        beside: The other pipelines of its script, whose steps the file may name.
 
     Raises:
-        PipelineError: The file cannot be read, or names no step of the pipeline.
+        PipelineError: The file cannot be read, or names what is no step.
     """
-    found = learn_sizes(graph) if given == LEARNED else read_sizes(Path(given), graph)
+    found = learn_sizes(graph) if given == LEARNED else read_sizes(Path(given), graph, beside)
     return {
         name: StepSize(s.memory_mb, s.cpus, s.method, s.seen, s.inputs, budget_mb)
         for name, s in found.items()
@@ -107,23 +110,33 @@ def learn_sizes(graph: Graph) -> dict[str, StepSize]:
     return found
 
 
-def read_sizes(path: Path, graph: Graph) -> dict[str, StepSize]:
+def read_sizes(path: Path, graph: Graph, beside: Sequence[Graph] = ()) -> dict[str, StepSize]:
     """Return the sizes in a YAML or JSON file: a step or component → `memory_mb` and `cpus`.
 
-    What `advise --json` prints for a workflow or with `--all` is such a file.
+    What `advise --json` prints for a workflow or with `--all` is such a file. With `--all` it names
+    every component of a store, so that most may be none of the pipeline.
+
+    Args:
+        path: The file.
+        graph: The pipeline.
+        beside: As in `choose_sizes`.
 
     Raises:
         PipelineError: The file cannot be read, or a name or a figure in it is wrong.
     """
-    data = read_yaml(path)
+    data, is_of_store = read_yaml(path), False
     if isinstance(data, Mapping):
+        is_of_store = not data.get("steps") and bool(data.get("components"))
         data = data.get("steps") or data.get("components") or data
     if not isinstance(data, Mapping) or not all(isinstance(d, Mapping) for d in data.values()):
         raise PipelineError(f"{path} must name steps, each with memory_mb and cpus.")
-    names = {**{step.component: "" for step in graph.steps.values()}, **graph.steps}
+    steps = [pair for one in (graph, *beside) for pair in one.steps.items()]
+    names = dict.fromkeys(name for step, found in steps for name in (step, found.component))
     sizes = {}
     for key, figures in data.items():
         if str(key) not in names:
+            if is_of_store and names.keys() & map(str, data):
+                continue
             hint = suggest_name(str(key), list(names))
             raise PipelineError(f"{path} names {key!r}, which is no step{hint}.")
         where = f"{path}: {key}"
