@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -223,16 +226,20 @@ def test_a_thread_that_goes_on_is_named(
     monkeypatch.setattr(scripts, "_PATIENCE_SEC", 0.01)
     text = LATE.replace('args=["thread"]', 'name="mine", args=["thread"]')
     load_jobs(str(write_pipeline(text)), {}, sources=Sources(say=said.append))
-    assert said == ["the script has ended; waiting for its threads: those of a pool, mine"]
+    assert said == [
+        "the script has ended; waiting for its threads and processes: those of a pool, mine"
+    ]
 
 
-@pytest.mark.parametrize("way", ["pool.submit(submit).result()", "process(submit)"])
+@pytest.mark.parametrize(
+    "way", ["pool.submit(submit).result()", "process(submit).join()", "process(late)"]
+)
 def test_a_job_that_another_process_submits_is_refused(
     write_pipeline: WritePipeline, way: str
 ) -> None:
     """Nobody got it, and the script went on as if."""
     path = write_pipeline(f"""
-        import multiprocessing
+        import multiprocessing, time
         from concurrent.futures import ProcessPoolExecutor
         from azure.ai.ml import MLClient, command
         client = MLClient(None, "subscription", "group", "workspace")
@@ -242,10 +249,14 @@ def test_a_job_that_another_process_submits_is_refused(
         def submit():
             client.jobs.create_or_update(command(command="a", environment="azureml:e@latest"))
 
+        def late():
+            time.sleep(0.3)
+            submit()
+
         def process(target):
             one = context.Process(target=target)
             one.start()
-            one.join()
+            return one
 
         submit()
         {way}
@@ -254,6 +265,100 @@ def test_a_job_that_another_process_submits_is_refused(
     with pytest.raises(PipelineError, match="submits jobs from processes that it starts"):
         load_jobs(str(path), {}, sources=Sources(say=said.append))
     assert said == []
+
+
+LEAVES = """
+    import os, threading, time
+    import azure.ai.ml, azure.identity
+    client = azure.ai.ml.MLClient(None, "subscription", "group", "workspace")
+    ended = HERE / "ended"
+
+    def submit_late():
+        while not ended.exists():
+            time.sleep(0.01)
+        print(azure.ai.ml.MLClient.__module__, azure.identity.DefaultAzureCredential.__module__)
+        client = azure.ai.ml.MLClient(None, "subscription", "group", "workspace")
+        print(client.jobs.create_or_update(make(rows=4)))
+
+    client.jobs.create_or_update(make(rows=3))
+    if os.fork() == 0:
+        submit_late()
+    threading.Thread(target=submit_late, daemon=True, name="late").start()
+"""
+
+
+def test_what_a_script_leaves_behind_reaches_no_azure(write_pipeline: WritePipeline) -> None:
+    """Python ends daemon threads with the script; a forked process is told that nobody is there."""
+    path = write_pipeline(LEAVES)
+    code = f"""
+import os, threading
+from pathlib import Path
+from mlflow_perf.pipelines import azure
+from mlflow_perf.pipelines.loading import load_jobs
+from mlflow_perf.pipelines.sources import Sources
+jobs, _ = load_jobs({str(path)!r}, {{}}, sources=Sources(say=print))
+late = [one for one in threading.enumerate() if one.name == "late"]
+Path({str(path.parent)!r}, "ended").touch()
+for one in late:
+    one.join()
+os.wait()
+from azure.ai.ml import MLClient
+print(len(jobs), len(late), azure.find_real(MLClient).__module__)
+"""
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", code], capture_output=True, text=True, check=True
+    )
+    *others, last = done.stdout.splitlines()
+    seen = "mlflow_perf.pipelines.stand_in mlflow_perf.pipelines.stand_in"
+    told = "a process that the script started has submitted a job after the script's end: "
+    assert sorted(others) == sorted([seen, seen, f"{told}it does not run"])
+    assert last == "1 1 azure.ai.ml._ml_client"
+
+
+def test_one_interrupt_ends_the_wait_for_a_thread(write_pipeline: WritePipeline) -> None:
+    """As Python, which waits for a thread as well, and for the same one no second time."""
+    path = write_pipeline(
+        "import threading\nthreading.Thread(target=threading.Event().wait).start()"
+    )
+    code = f"""
+from mlflow_perf.pipelines import loading, scripts, sources
+scripts._PATIENCE_SEC = 0.0
+say = lambda text: print(text, flush=True)
+loading.load_jobs({str(path)!r}, {{}}, sources=sources.Sources(say=say))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert "waiting for its threads" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        finally:
+            process.kill()
+
+
+DIFFERENT = """
+    from azure.ai.ml import MLClient, command
+    client = MLClient(None, "subscription", "group", "workspace")
+    for name, value in (("rows", 5), ("rate", 0.1)):
+        line = "echo ${{inputs.%s}}" % name
+        job = command(command=line, environment="azureml:e@latest", inputs={name: value})
+        client.jobs.create_or_update(job)
+"""
+
+
+def test_a_setting_goes_to_those_jobs_that_have_the_input(write_pipeline: WritePipeline) -> None:
+    """A script's jobs differ; a name that none of them has is refused, with all names."""
+    path = str(write_pipeline(DIFFERENT))
+    jobs, _ = load_jobs(path, {"rate": "0.5"})
+    values = [step.values for job in jobs for step in job.read().steps.values()]
+    assert values == [{"rows": 5}, {"rate": 0.5}]
+    jobs, _ = load_jobs(path, {"rate": "0.5", "rows": "9"})
+    values = [step.values for job in jobs for step in job.read().steps.values()]
+    assert values == [{"rows": 9}, {"rate": 0.5}]
+    with pytest.raises(PipelineError, match=r"--set raw: .* has no such input.*rows"):
+        load_jobs(path, {"raw": "1"})
 
 
 def test_a_script_may_set_again_what_the_user_has_set(write_pipeline: WritePipeline) -> None:

@@ -17,6 +17,14 @@ _VARIABLES = (
     ("AZUREML_WORKSPACE_NAME", "AZUREML_ARM_WORKSPACE_NAME", "AZURE_ML_WORKSPACE"),
 )
 
+REPLACED = "_replaced"
+"""Attribute of a stand-in: the class in whose place it is."""
+
+
+def find_real(one: Any) -> Any:
+    """Return a class of Azure's, also where threads of a script still have its stand-in."""
+    return getattr(one, REPLACED, one)
+
 
 def make_path_input(kind: str, path: Path) -> Any:
     """Return a file or folder as an input of a pipeline.
@@ -76,12 +84,12 @@ def connect_workspace(environ: Mapping[str, str] = os.environ) -> Any:
         from azure.ai.ml import MLClient
         from azure.core.exceptions import AzureError
         from azure.identity import DefaultAzureCredential
-    credential = DefaultAzureCredential()
+    client, credential = find_real(MLClient), find_real(DefaultAzureCredential)()
     found = [next((environ[n] for n in names if environ.get(n)), "") for names in _VARIABLES]
     if all(found):
-        return MLClient(credential, *found)
+        return client(credential, *found)
     try:
-        return MLClient.from_config(credential)
+        return client.from_config(credential)
     except (AzureError, ValueError, OSError) as error:
         wanted = ", ".join(names[0] for names in _VARIABLES)
         raise PipelineError(

@@ -12,7 +12,7 @@ import inspect
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -113,7 +113,9 @@ def load_jobs(
         warnings.simplefilter("ignore")
         asked = _Asked(path, path.resolve(), settings, sources, Path.cwd())
         if path.suffix in (".yml", ".yaml"):
-            return [asked.hand_over(_load_yaml(path))], path
+            jobs = [asked.hand_over(_load_yaml(path))]
+            asked.check_names()
+            return jobs, path
         if path.suffix not in (".py", ".ipynb"):
             raise PipelineError(
                 f"{path} is none of .py, .ipynb, .yml and .yaml: hand over the pipeline's script, "
@@ -151,6 +153,7 @@ class _Asked:
         settings: Values of the pipeline's inputs.
         sources: Gets the data and environments.
         folder: The user's, where the paths of the settings start; a script may run elsewhere.
+        known: The names of the inputs of all jobs that were handed over.
     """
 
     path: Path
@@ -158,18 +161,30 @@ class _Asked:
     settings: Mapping[str, str]
     sources: Sources
     folder: Path
+    known: dict[str, None] = field(default_factory=dict)
 
-    def set_inputs(self, job: Any) -> None:
-        """Set inputs of a finished job, each of the type that it has.
+    def check_names(self) -> None:
+        """Refuse a setting that names an input of none of the jobs.
 
         Raises:
-            PipelineError: A setting names no input, or is of the wrong type.
+            PipelineError: There is one.
         """
-        for key, text in self.settings.items():
-            inputs = getattr(job, "inputs", None) or {}
-            if key not in inputs:
-                hint = suggest_name(key, dict(inputs))
+        for key in self.settings:
+            if key not in self.known:
+                hint = suggest_name(key, self.known)
                 raise PipelineError(f"--set {key}: {self.path} has no such input{hint}.")
+
+    def set_inputs(self, job: Any) -> None:
+        """Set those inputs of a finished job that it has, each of its type.
+
+        Raises:
+            PipelineError: A setting is of the wrong type.
+        """
+        inputs = getattr(job, "inputs", None) or {}
+        self.known.update(dict.fromkeys(inputs))
+        for key, text in self.settings.items():
+            if key not in inputs:
+                continue
             before = getattr(job.inputs[key], "_data", job.inputs[key])
             kind = getattr(before, "type", None) or _KINDS.get(type(before), "string")
             value = self.read_setting(key, text, str(kind))
@@ -214,15 +229,19 @@ def _load_script(asked: _Asked, name: str | None, arguments: Sequence[str]) -> l
             # Its pipeline may be meant to be run by itself.
             if arguments or not (asked.settings and _list_pipelines(module)):
                 raise
-    if name is None and record.jobs:
-        submitted = {id(one.job): one.job for one in record.jobs}
+    taken = record.close()
+    if name is None and taken:
+        submitted = {id(one.job): one.job for one in taken}
         for job in submitted.values():  # a wrong setting is told, also where no graph is read
             asked.set_inputs(job)
+        asked.check_names()
         unified = {key: unify_job(job) for key, job in submitted.items()}
-        return [LoadedJob(unified[id(one.job)], one.read) for one in record.jobs]
+        return [LoadedJob(unified[id(one.job)], one.read) for one in taken]
     made = _pick_pipeline(module, path, name, record)
     if is_job(made):
-        return [asked.hand_over(made)]
+        jobs = [asked.hand_over(made)]
+        asked.check_names()
+        return jobs
     given = _make_arguments(made, asked)
     try:
         with ending_forks():

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
+import multiprocessing.util
 import os
 import re
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, process, thread
 from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +29,7 @@ from mlflow_perf.pipelines.stand_in import Record, ScriptEndedError, standing_in
 
 _CELL_MAGIC = re.compile(r"%%(\w+)[ \t]*(.*)")
 _MOST_MB = 64
+_PROCESS = multiprocessing.Process.__module__
 _PATIENCE_SEC = 10.0
 _POLL_SEC = 0.02
 _SDK_V1 = ("core", "pipeline", "train", "widgets", "data", "dataprep", "opendatasets")
@@ -124,7 +128,7 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:
-        with standing_in(record), _waiting_for_threads(record.sources.say), ending_forks():
+        with standing_in(record), _waiting_for_threads(record), ending_forks():
             for number, text in enumerate(cells, 1):
                 if path.suffix == ".ipynb" and (text := _run_magic(text, module)) == "":
                     continue
@@ -160,32 +164,49 @@ def ending_forks() -> Iterator[None]:
 
 
 @contextmanager
-def _waiting_for_threads(say: Callable[[str], object]) -> Iterator[None]:
-    """Wait at the end of a block for what it left to threads, as Python does before it exits."""
-    before, futures = {*threading.enumerate()}, list[Future[Any]]()
-    submit = ThreadPoolExecutor.submit
+def _waiting_for_threads(record: Record) -> Iterator[None]:
+    """Wait at the end of a block for its threads and processes, as Python does before it exits."""
+    before = {*threading.enumerate(), *multiprocessing.active_children()}
+    futures, submit = list[Future[Any]](), ThreadPoolExecutor.submit
 
     def submit_known(pool: ThreadPoolExecutor, *args: Any, **options: Any) -> Future[Any]:
         futures.append(submit(pool, *args, **options))
         return futures[-1]
 
+    def list_new() -> list[threading.Thread | BaseProcess]:
+        # Those of a pool wait for ever, once all is done that the pool was given.
+        pools = [*getattr(process, "_threads_wakeups", ())]
+        idle = {*getattr(thread, "_threads_queues", ()), *pools}
+        idle |= {worker for pool in pools for worker in [*pool.processes.values()]}
+        # The processes of other libraries are kept for their next use.
+        own = [p for p in multiprocessing.active_children() if type(p).__module__ == _PROCESS]
+        found: list[threading.Thread | BaseProcess] = [*threading.enumerate(), *own]
+        return [one for one in found if one not in before | idle]
+
     def list_left() -> list[str]:
-        # The threads of a pool wait for ever, once all is done that the pool was given.
-        idle = {*getattr(thread, "_threads_queues", ()), *getattr(process, "_threads_wakeups", ())}
-        new = {*threading.enumerate()} - before - idle
         pools = ["those of a pool"] if any(not future.done() for future in futures) else []
-        return pools + sorted(one.name for one in new if not one.daemon)
+        return pools + sorted(one.name for one in list_new() if not one.daemon)
 
     with mock.patch.object(ThreadPoolExecutor, "submit", submit_known):
         try:
             yield
         finally:
-            until = time.monotonic() + _PATIENCE_SEC
-            while left := list_left():
-                if time.monotonic() > until:
-                    until = math.inf
-                    say(f"the script has ended; waiting for its threads: {', '.join(left)}")
-                time.sleep(_POLL_SEC)
+            try:
+                until = time.monotonic() + _PATIENCE_SEC
+                while left := list_left():
+                    if time.monotonic() > until:
+                        until, named = math.inf, ", ".join(left)
+                        record.sources.say(
+                            f"the script has ended; waiting for its threads and processes: {named}"
+                        )
+                    time.sleep(_POLL_SEC)
+            except KeyboardInterrupt:
+                # Python would wait for them once more.
+                threading._shutdown = lambda: None  # type: ignore[attr-defined]  # noqa: SLF001
+                atexit.unregister(multiprocessing.util._exit_function)  # type: ignore[attr-defined]  # noqa: SLF001
+                raise
+            finally:
+                record.has_threads = any(isinstance(o, threading.Thread) for o in list_new())
 
 
 def _run_magic(text: str, module: ModuleType) -> str:

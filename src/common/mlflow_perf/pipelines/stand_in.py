@@ -22,10 +22,12 @@ from typing import Any
 from unittest import mock
 
 from mlflow_perf.errors import PipelineError
-from mlflow_perf.pipelines.azure import is_job
+from mlflow_perf.pipelines.azure import REPLACED, find_real, is_job
 from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.snapshot import CodeState, copy_code, read_state
 from mlflow_perf.pipelines.sources import CodeSource, Sources
+
+_ELSEWHERE, _CLOSED = 0, 1
 
 
 class ScriptEndedError(BaseException):
@@ -69,6 +71,7 @@ class Record:
         read: Returns the graph of a job.
         jobs: What it submitted, in order.
         refusals: Calls that only Azure ML can answer, in order.
+        has_threads: Whether threads of the script go on after it, which keep the stand-ins.
     """
 
     sources: Sources
@@ -78,13 +81,20 @@ class Record:
     components: dict[str, Any] = field(default_factory=dict)
     _copies: dict[tuple[CodeSource, CodeState], Path] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    has_threads: bool = False
     _process: int = field(default_factory=os.getpid)
-    _elsewhere: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))  # forked ones share it
+    _shared: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 2))  # with forked processes
 
     @property
     def was_used_elsewhere(self) -> bool:
         """Whether a process that the script forked has submitted a job, which nobody here got."""
-        return self._elsewhere[0] != 0
+        return self._shared[_ELSEWHERE] != 0
+
+    def close(self) -> list[Submission]:
+        """Return what was submitted; what comes later is not run."""
+        with self._lock:
+            self._shared[_CLOSED] = 1
+            return self.jobs
 
     def refuse(self, what: str, way_out: str) -> None:
         """Refuse a call; a script that has submitted its job ends there.
@@ -106,14 +116,22 @@ class Record:
 
         Raises:
             PipelineError: This is another process than that of the script.
+            SystemExit: The script has ended: its daemon threads would be no more.
         """
         if os.getpid() != self._process:
-            self._elsewhere[0] = 1
+            if self._shared[_CLOSED]:
+                self.sources.say(
+                    "a process that the script started has submitted a job after the script's end: "
+                    "it does not run"
+                )
+            self._shared[_ELSEWHERE] = 1
             raise PipelineError("A job was submitted from a process that the script has started.")
         for name in ("experiment_name", "display_name", "description", "tags"):
             if changes.get(name):
                 setattr(job, name, changes[name])
         with self._lock:
+            if self._shared[_CLOSED]:
+                raise SystemExit
             for known in self.jobs:
                 if known.job is job and known.answer.name == job.name:
                     self.sources.say(
@@ -170,7 +188,8 @@ def standing_in(record: Record) -> Iterator[None]:
     """
     import azure.ai.ml
 
-    client = type("MLClient", (_Client,), {"_record": record})
+    facts = {"_record": record, REPLACED: find_real(azure.ai.ml.MLClient)}
+    client = type("MLClient", (_Client,), facts)
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(azure.ai.ml, "MLClient", client))
         for name in [n for n in dir(azure.ai.ml) if n.startswith("load_")]:
@@ -181,8 +200,14 @@ def standing_in(record: Record) -> Iterator[None]:
             import azure.identity
 
             for name in [n for n in dir(azure.identity) if n.endswith("Credential")]:
-                stack.enter_context(mock.patch.object(azure.identity, name, _Credential))
-        yield
+                real = find_real(getattr(azure.identity, name))
+                credential = type(name, (_Credential,), {REPLACED: real})
+                stack.enter_context(mock.patch.object(azure.identity, name, credential))
+        try:
+            yield
+        finally:
+            if record.has_threads:
+                stack.pop_all()
 
 
 def _loading_from_here(load: Callable[..., Any]) -> Callable[..., Any]:
