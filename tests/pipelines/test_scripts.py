@@ -142,6 +142,44 @@ def test_what_a_script_forks_ends_where_the_script_ends(
     assert said[-1] == "ZeroDivisionError: division by zero"
 
 
+def test_what_a_script_forks_ends_as_python_ends_it(
+    write_pipeline: WritePipeline, tmp_path: Path
+) -> None:
+    """Its threads, exit functions and open files are finished; the code of the jobs stays."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("a")
+    text = """
+        import atexit, os, sys, threading, time
+        from azure.ai.ml import MLClient, command
+        client = MLClient(None, "subscription", "group", "workspace")
+        job = command(command="cat a.py", code=str(HERE / "code"), environment="azureml:e@latest")
+        client.jobs.create_or_update(job)
+        if os.fork() == 0:
+            threading.Thread(target=lambda: (time.sleep(0.5), print("thread"))).start()
+            atexit.register(print, "exit")
+            (HERE / "kept").open("w").write("file")
+            kept = (HERE / "open").open("w")
+            kept.write("open")
+            sys.exit(0)
+        os.wait()
+    """
+    code = (
+        "import sys; from mlflow_perf.pipelines.loading import load_jobs; "
+        "step, = load_jobs(sys.argv[1], {})[0][0].read().steps.values(); "
+        "print((step.code / 'a.py').read_text(), step.code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(write_pipeline(dedent(text)))],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    *others, last = done.stdout.splitlines()
+    assert others == ["thread", "exit"]
+    assert (tmp_path / "open").read_text() == "open"
+    found, folder = last.split()
+    assert found == "a"
+    assert not Path(folder).exists()
+
+
 def test_the_magic_behind_an_assignment_is_named(tmp_path: Path) -> None:
     """It is no Python, and the place is told once."""
     path = tmp_path / "pipe.ipynb"

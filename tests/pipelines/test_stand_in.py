@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import signal
 import subprocess
@@ -226,9 +227,7 @@ def test_a_thread_that_goes_on_is_named(
     monkeypatch.setattr(scripts, "_PATIENCE_SEC", 0.01)
     text = LATE.replace('args=["thread"]', 'name="mine", args=["thread"]')
     load_jobs(str(write_pipeline(text)), {}, sources=Sources(say=said.append))
-    assert said == [
-        "the script has ended; waiting for its threads and processes: those of a pool, mine"
-    ]
+    assert said == ["the script has ended; waiting for its threads: those of a pool, mine"]
 
 
 @pytest.mark.parametrize(
@@ -265,6 +264,35 @@ def test_a_job_that_another_process_submits_is_refused(
     with pytest.raises(PipelineError, match="submits jobs from processes that it starts"):
         load_jobs(str(path), {}, sources=Sources(say=said.append))
     assert said == []
+
+
+@pytest.mark.parametrize("how", ["Manager()", "Pool(2)", "Process(target=time.sleep, args=[99])"])
+def test_processes_hold_no_script_up(
+    write_pipeline: WritePipeline, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Python's exit ends those of managers and pools; another one is named after a while."""
+    from mlflow_perf.pipelines import scripts
+
+    is_named = how.startswith("Process")
+    monkeypatch.setattr(scripts, "_PATIENCE_SEC", 0.1 if is_named else 600.0)
+    path = write_pipeline(f"""
+        import multiprocessing, time
+        from azure.ai.ml import MLClient
+        client = MLClient(None, "subscription", "group", "workspace")
+        kept = multiprocessing.get_context("fork").{how}
+        if {is_named}:
+            kept.start()
+        client.jobs.create_or_update(make(rows=3))
+    """)
+    said: list[str] = []
+    before = set(multiprocessing.active_children())
+    jobs, _ = load_jobs(str(path), {}, sources=Sources(say=said.append))
+    for process in set(multiprocessing.active_children()) - before:
+        process.kill()
+    assert len(jobs) == 1
+    assert [re.sub(r"-[\d:]+$", "", line) for line in said] == (
+        ["the script has ended; its processes go on: ForkProcess"] if is_named else []
+    )
 
 
 LEAVES = """

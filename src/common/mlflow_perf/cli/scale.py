@@ -101,6 +101,6 @@ def _show(study: ScalingStudy) -> None:
         ["nodes", "measured", "predicted", "in 9 of 10 cases", "node-hours"], rows, right=4
     )
     fastest = format_count(study.fastest, "node")
-    click.echo(f"Shortest on {fastest}, fewest node-hours on {study.cheapest}.")
+    click.echo(f"Shortest on {fastest}, fewest node-hours on {study.cheapest:,}.")
     if study.scaling.note:
         click.echo(study.scaling.note)

@@ -1,4 +1,4 @@
-"""Temporary folders that go even when the process ends without waiting for its threads."""
+"""Temporary folders that go when the process ends, and not when one that it forked does."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ from pathlib import Path
 _open: set[Path] = set()
 
 
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Make a folder, and remove it after the block."""
+def make_temporary_folder() -> Path:
+    """Make a folder that is removed when this process ends.
+
+    Raises:
+        OSError: There is no place for one.
+    """
     # Not `TemporaryDirectory`, which a thread may lose too soon: Python removes it before the exit
     # handlers that still wait for the thread, and so does a forked child at its own exit.
     folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-"))
     _open.add(folder)
+    return folder
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder, and remove it after the block."""
+    folder = make_temporary_folder()
     try:
         yield folder
     finally:
@@ -28,7 +38,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def remove_temporary_folders() -> None:
-    """Remove the folders of threads that still work, because the process ends."""
+    """Remove the folders that are left, those of threads that still work too: the process ends."""
     for folder in list(_open):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -23,7 +23,7 @@ from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.azure import is_job, make_path_input, unify_job
 from mlflow_perf.pipelines.graph import Graph
 from mlflow_perf.pipelines.read_graph import read_graph
-from mlflow_perf.pipelines.scripts import ending_forks, run_script
+from mlflow_perf.pipelines.scripts import ForkEndedError, ending_forks, run_script
 from mlflow_perf.pipelines.sources import Sources
 from mlflow_perf.pipelines.stand_in import Record
 from mlflow_perf.pipelines.values import parse_literal, suggest_name
@@ -246,6 +246,8 @@ def _load_script(asked: _Asked, name: str | None, arguments: Sequence[str]) -> l
     try:
         with ending_forks():
             job = made(**given)
+    except ForkEndedError:
+        raise
     # The function is the user's own code, which describes the graph.
     except (Exception, SystemExit) as error:
         text = " ".join(str(error).split())[:600]

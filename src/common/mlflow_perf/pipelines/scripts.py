@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import math
 import multiprocessing.util
 import os
 import re
@@ -35,6 +34,10 @@ _POLL_SEC = 0.02
 _SDK_V1 = ("core", "pipeline", "train", "widgets", "data", "dataprep", "opendatasets")
 
 
+class ForkEndedError(SystemExit):
+    """A process that the script has forked ends: it passes through all of ours to its exit."""
+
+
 def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str]) -> ModuleType:
     """Run a `.py` or `.ipynb` file, and return its module.
 
@@ -59,6 +62,8 @@ def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str
         try:
             with _as_started(path, folder, [str(path), *arguments]):
                 _execute(path, module, record)
+        except ForkEndedError:
+            raise
         except ScriptEndedError as end:
             record.sources.say(f"{path} {end}, which only Azure ML has: the script ends there")
             break
@@ -141,72 +146,90 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
 
 @contextmanager
 def ending_forks() -> Iterator[None]:
-    """End what a block forks where that leaves the block, as it would leave its program."""
-    process, code = os.getpid(), 0
+    """End what a block forks where that leaves the block, as it would end its program.
+
+    Raises:
+        ForkEndedError: This is a process that the block has forked.
+    """
+    process = os.getpid()
+    code: Any = None
     try:
         yield
-    except SystemExit as end:
-        if os.getpid() == process:
-            raise
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if not isinstance(end.code, int | None):
-            print(end.code, file=sys.stderr)  # noqa: T201 - as Python does it
     except BaseException as error:
         if os.getpid() == process:
             raise
-        code = 1
-        sys.excepthook(type(error), error, error.__traceback__)
+        code = error.code if isinstance(error, SystemExit) else 1
+        if not isinstance(error, SystemExit):
+            sys.excepthook(type(error), error, error.__traceback__)
     if os.getpid() != process:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code & 0xFF)
+        raise ForkEndedError(code)
 
 
 @contextmanager
 def _waiting_for_threads(record: Record) -> Iterator[None]:
     """Wait at the end of a block for its threads and processes, as Python does before it exits."""
     before = {*threading.enumerate(), *multiprocessing.active_children()}
-    futures, submit = list[Future[Any]](), ThreadPoolExecutor.submit
+    owner, futures, submit = os.getpid(), list[Future[Any]](), ThreadPoolExecutor.submit
 
     def submit_known(pool: ThreadPoolExecutor, *args: Any, **options: Any) -> Future[Any]:
         futures.append(submit(pool, *args, **options))
         return futures[-1]
 
-    def list_new() -> list[threading.Thread | BaseProcess]:
-        # Those of a pool wait for ever, once all is done that the pool was given.
-        pools = [*getattr(process, "_threads_wakeups", ())]
-        idle = {*getattr(thread, "_threads_queues", ()), *pools}
-        idle |= {worker for pool in pools for worker in [*pool.processes.values()]}
-        # The processes of other libraries are kept for their next use.
-        own = [p for p in multiprocessing.active_children() if type(p).__module__ == _PROCESS]
-        found: list[threading.Thread | BaseProcess] = [*threading.enumerate(), *own]
-        return [one for one in found if one not in before | idle]
+    def list_new() -> list[threading.Thread]:
+        # The threads of a pool wait for ever, once all is done that the pool was given.
+        pools = {*getattr(thread, "_threads_queues", ()), *getattr(process, "_threads_wakeups", ())}
+        return [one for one in threading.enumerate() if one not in before | pools]
 
-    def list_left() -> list[str]:
+    def list_threads() -> list[str]:
         pools = ["those of a pool"] if any(not future.done() for future in futures) else []
         return pools + sorted(one.name for one in list_new() if not one.daemon)
+
+    def list_processes() -> list[str]:
+        return sorted(one.name for one in _find_processes() if one not in before)
+
+    def wait() -> None:
+        until = time.monotonic() + _PATIENCE_SEC
+        while (list_threads() or list_processes()) and time.monotonic() < until:
+            time.sleep(_POLL_SEC)
+        if left := list_threads():
+            record.sources.say(f"the script has ended; waiting for its threads: {', '.join(left)}")
+        elif left := list_processes():
+            record.sources.say(f"the script has ended; its processes go on: {', '.join(left)}")
+        while list_threads():
+            time.sleep(_POLL_SEC)
 
     with mock.patch.object(ThreadPoolExecutor, "submit", submit_known):
         try:
             yield
         finally:
             try:
-                until = time.monotonic() + _PATIENCE_SEC
-                while left := list_left():
-                    if time.monotonic() > until:
-                        until, named = math.inf, ", ".join(left)
-                        record.sources.say(
-                            f"the script has ended; waiting for its threads and processes: {named}"
-                        )
-                    time.sleep(_POLL_SEC)
+                if os.getpid() == owner:
+                    wait()
             except KeyboardInterrupt:
                 # Python would wait for them once more.
                 threading._shutdown = lambda: None  # type: ignore[attr-defined]  # noqa: SLF001
                 atexit.unregister(multiprocessing.util._exit_function)  # type: ignore[attr-defined]  # noqa: SLF001
                 raise
             finally:
-                record.has_threads = any(isinstance(o, threading.Thread) for o in list_new())
+                record.outlives_script = os.getpid() != owner or bool(list_new())
+
+
+def _find_processes() -> list[BaseProcess]:
+    """Return the processes of this one that Python waits for at its exit.
+
+    It ends those of a pool or a manager itself; other libraries keep theirs for the next use.
+    """
+    ending = list(getattr(multiprocessing.util, "_finalizer_registry", {}).values())
+    pools = list(getattr(process, "_threads_wakeups", ()))
+    ended = [one for finalizer in ending for one in getattr(finalizer, "_args", None) or ()]
+    ended += [one for pool in pools for one in [*pool.processes.values()]]
+    return [
+        one
+        for one in multiprocessing.active_children()
+        if type(one).__module__ == _PROCESS
+        and not one.daemon
+        and not any(one is other for other in ended)
+    ]
 
 
 def _run_magic(text: str, module: ModuleType) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import re
 import secrets
 import shutil
-import tempfile
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from mlflow_perf.core.temporary import make_temporary_folder
 from mlflow_perf.core.uris import redact_address
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.definitions import find_definition
@@ -54,17 +53,6 @@ def parse_map(texts: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def make_folder() -> Path:
-    """Make a folder that is removed when this process ends.
-
-    Raises:
-        OSError: There is no place for one.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
 @dataclass
 class Sources:
     """Where the inputs of a pipeline come from.
@@ -83,7 +71,7 @@ class Sources:
     made: dict[str, str] = field(default_factory=dict)
     environments: dict[str, Any] = field(default_factory=dict)
     cache: Path = field(default_factory=find_cache_folder)
-    make_folder: Callable[[], Path] = make_folder
+    make_folder: Callable[[], Path] = make_temporary_folder
     say: Callable[[str], object] = lambda _text: None
     unused: set[str] = field(init=False)
     _told: set[str] = field(default_factory=set)

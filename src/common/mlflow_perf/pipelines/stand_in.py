@@ -71,7 +71,7 @@ class Record:
         read: Returns the graph of a job.
         jobs: What it submitted, in order.
         refusals: Calls that only Azure ML can answer, in order.
-        has_threads: Whether threads of the script go on after it, which keep the stand-ins.
+        outlives_script: Whether the stand-ins stay, for what the script has left behind.
     """
 
     sources: Sources
@@ -81,7 +81,7 @@ class Record:
     components: dict[str, Any] = field(default_factory=dict)
     _copies: dict[tuple[CodeSource, CodeState], Path] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    has_threads: bool = False
+    outlives_script: bool = False
     _process: int = field(default_factory=os.getpid)
     _shared: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 2))  # with forked processes
 
@@ -206,7 +206,7 @@ def standing_in(record: Record) -> Iterator[None]:
         try:
             yield
         finally:
-            if record.has_threads:
+            if record.outlives_script:
                 stack.pop_all()
 
 
