@@ -11,6 +11,7 @@ from typing import Any
 import mlflow
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Param
 from mlflow.exceptions import MlflowException
 
 from mlflow_perf.errors import RunNotFoundError
@@ -55,6 +56,18 @@ def test_a_text_with_a_nul_is_a_tag_that_postgresql_takes(store: str) -> None:
     tags = client.get_run(made.info.run_id).data.tags
     assert tags["mlflow.runName"] == "a�b"
     assert (tags["mlflow_perf.step"], tags["mlflow_perf.error"]) == ("c�d", "e�f?")
+
+
+def test_no_queue_of_mlflows_is_started(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the job logs asynchronously: its forks would wait for the threads of a queue."""
+    monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_LOGGING", "true")
+    client = open_client(store)
+    run_id = create_run("a", tracking_uri=store, tags={}).info.run_id
+    client.log_batch(run_id, params=[Param("rows", "9")])
+    client.set_tag(run_id, "name", "value")
+    data = client.get_run(run_id).data
+    assert (data.params["rows"], data.tags["name"]) == ("9", "value")
+    assert not [one for one in threading.enumerate() if one.name.startswith("MLflow")]
 
 
 def test_an_answer_that_is_no_tracking_servers_is_noticed() -> None:

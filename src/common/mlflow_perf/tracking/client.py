@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import absolute_store, redact_password
@@ -52,7 +52,24 @@ def open_client(tracking_uri: str | None) -> MlflowClient:
 def _make_client(kind: type[MlflowClient], tracking_uri: str) -> MlflowClient:
     # Making one takes 0.2 ms. It has no state of its own: MLflow looks up the store at each call.
     with opening_store(tracking_uri):
-        return kind(tracking_uri=tracking_uri)
+        return _make_synchronous(kind)(tracking_uri=tracking_uri)
+
+
+def _make_synchronous(kind: Any) -> type[MlflowClient]:
+    """Return a client's class that never starts MLflow's queue.
+
+    Where the job logs asynchronously, that would go on after the job's run: what the job forks then
+    waits for ever for the queue's threads, which it does not have.
+    """
+
+    class SynchronousClient(kind):  # type: ignore[misc]
+        def log_batch(self, *args: Any, **options: Any) -> Any:
+            return super().log_batch(*args, **options, synchronous=True)
+
+        def set_tag(self, *args: Any, **options: Any) -> Any:
+            return super().set_tag(*args, **options, synchronous=True)
+
+    return SynchronousClient
 
 
 def is_current(tracking_uri: str) -> bool:
