@@ -40,7 +40,7 @@ from parsl.providers import LocalProvider
 config = Config(
     executors=[
         MPIExecutor(
-            label="pbs", address="127.0.0.1", mpi_launcher="mpiexec", max_workers_per_block=1,
+            label="pbs", address="127.0.0.1", mpi_launcher="mpiexec", max_workers_per_block=4,
             provider=LocalProvider(
                 init_blocks=1, max_blocks=1, launcher=SimpleLauncher(),
                 worker_init="export PBS_NODEFILE={nodes} HYDRA_LAUNCHER=ssh "
@@ -81,6 +81,7 @@ if args.kind == "b":
 PIPELINE = """
     @dsl.pipeline(experiment_name="cluster")
     def cluster():
+        one, two = make(), make()  # `mpi` waits for the nodes of both
         mpi = make(kind="b")
         mpi.distribution = MpiDistribution(process_count_per_instance=2)
         mpi.resources = {"instance_count": 2}
@@ -163,7 +164,8 @@ def test_both_nodes_report_to_the_steps_run(ran: Any) -> None:
 
     client = MlflowClient(f"sqlite:///{ran[1].parents[1]}/mlflow.db")
     steps = {s["step"]: s for s in ran[0]["steps"]}
-    assert {name: s["nodes"] for name, s in steps.items()} == {"mpi": 2, "torch": 2, "alone": 1}
+    nodes = {"one": 1, "two": 1, "mpi": 2, "torch": 2, "alone": 1}
+    assert {name: s["nodes"] for name, s in steps.items()} == nodes
     for step, each in (("mpi", 2.0), ("torch", 1.0)):
         counted = client.get_metric_history(steps[step]["run_id"], "ops/work/count")
         assert {m.step: m.value for m in counted} == {0: each, 1: each}, step

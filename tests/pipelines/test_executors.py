@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -159,6 +161,50 @@ def test_parsl_is_kept_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     finally:
         logging.getLogger().removeHandler(handler)
     assert written.getvalue() == ""
+
+
+def test_the_interchange_hears_no_signal_to_all_processes(tmp_path: Path) -> None:
+    """`timeout` and supervisors send one; the runner needs it to stop steps and release nodes."""
+    with closing(Pool(load_config("htex"), tmp_path / "parsl")) as pool:
+        executor: Any = pool._executors[0]
+        assert os.getpgid(executor.interchange_proc.pid) != os.getpgid(0)
+        assert pool.fault() == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"), [([True], False), ([False], True), (OSError("no scancel"), True)]
+)
+def test_nodes_are_released_where_parsl_hangs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    answer: Any,
+    *,
+    told: bool,
+) -> None:
+    """An allocation would go on to its time limit; one that cannot be released is named."""
+    pool = Pool(load_config("threads"), tmp_path / "parsl")
+    asked, hanging = [], Event()
+
+    def cancel(jobs: list[str]) -> list[bool]:
+        asked.append(jobs)
+        if isinstance(answer, Exception):
+            raise answer
+        return list(answer)
+
+    provider = SimpleNamespace(cancel=cancel)
+    slurm: Any = SimpleNamespace(provider=provider, blocks_to_job_id={"0": 17})
+    pool._executors.append(slurm)
+    cleanup = pool._kernel.cleanup
+    monkeypatch.setattr(pool._kernel, "cleanup", hanging.wait)
+    monkeypatch.setattr(executors, "_CLEANUP_SEC", 0.1)
+    try:
+        pool.close()
+    finally:
+        hanging.set()
+        cleanup()
+    assert asked == [["17"]]
+    assert ("may go on: 17. Cancel it" in caplog.text) is told
 
 
 def test_parsl_repeats_no_step(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

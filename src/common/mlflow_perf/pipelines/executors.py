@@ -1,6 +1,6 @@
 """Run steps on Parsl: a thread pool, HTEX on this machine, or any Parsl configuration file.
 
-Parsl is imported by this module only.
+Parsl is imported by this module and `worker_pool` only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from mlflow_perf.core.extras import needing
 from mlflow_perf.errors import PipelineError
+from mlflow_perf.pipelines import worker_pool
 from mlflow_perf.pipelines.allocation import ask_providers, make_specification
 from mlflow_perf.pipelines.interrupts import replace_handler
 from mlflow_perf.pipelines.step import StepJob, run_step
@@ -128,6 +129,8 @@ class Pool:
         if programs not in path.split(os.pathsep):
             os.environ["PATH"] = os.pathsep.join([programs, path])
         config = make(folder)
+        for executor in config.executors:
+            _prepare(executor)
         ask_providers(config.executors, sizes or {})
         if monitor and config.monitoring is None:
             config.monitoring = _make_monitoring(folder)
@@ -185,8 +188,38 @@ class Pool:
         cleaning = threading.Thread(target=self._kernel.cleanup, daemon=True, name="parsl-cleanup")
         cleaning.start()
         cleaning.join(seconds)
-        if cleaning.is_alive():
-            _log.warning("Parsl did not clean up within %.0f s and was left.", seconds)
+        if not cleaning.is_alive():
+            return
+        _log.warning("Parsl did not clean up within %.0f s and was left.", seconds)
+        releasing = threading.Thread(target=self._release, daemon=True, name="parsl-release")
+        releasing.start()
+        releasing.join(_CLEANUP_SEC)
+
+    def _release(self) -> None:
+        """Give back what the executors have asked their schedulers for, or name it."""
+        for executor in self._executors:
+            provider: Any = getattr(executor, "provider", None)
+            jobs = [*map(str, getattr(executor, "blocks_to_job_id", {}).values())]
+            try:
+                is_released = not jobs or all(provider.cancel(jobs))
+            except Exception as error:  # noqa: BLE001 - a provider of Parsl's, or of the user's
+                _log.debug("%s cannot be released:", jobs, exc_info=error)
+                is_released = False
+            if not is_released:
+                _log.warning("What Parsl asked for may go on: %s. Cancel it.", ", ".join(jobs))
+
+
+def _prepare(executor: Any) -> None:
+    """Keep Parsl's own programs from ends and hangs that a pipeline would share."""
+    if command := getattr(executor, "interchange_launch_cmd", None):
+        # A signal to all processes of the pipeline is the runner's: it needs the interchange to
+        # stop its steps, and Parsl needs it to release nodes.
+        apart = "import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
+        executor.interchange_launch_cmd = [sys.executable, "-c", apart, *command]
+    if getattr(executor, "enable_mpi_mode", False):
+        executor.launch_cmd = executor.launch_cmd.replace(
+            "process_worker_pool.py", f"python3 -m {worker_pool.__name__}", 1
+        )
 
 
 @contextmanager
