@@ -20,6 +20,7 @@ from mlflow_perf.pipelines.runner import Runner
 from mlflow_perf.pipelines.step import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.publish.journal_file import find_state_folder, read_head
+from mlflow_perf.publish.pipeline_journal import explain_unfinished
 from mlflow_perf.publish.workflow_writer import Place
 
 
@@ -318,6 +319,7 @@ def test_a_store_that_refuses_the_pipeline_is_said_in_seconds(
     assert (tries, os.environ.get(name)) == (["2"], None)
     (journal,) = find_state_folder().glob("chain.pipeline*.journal")
     assert "its run could not be made: ConnectionError: HTTP 500" in journal.read_text()
+    assert explain_unfinished(tmp_path / "w") == "", "recover ends a run of which no answer came"
 
 
 def test_steps_that_a_further_interrupt_left_open_are_ended(

@@ -180,6 +180,26 @@ def test_what_a_script_forks_ends_as_python_ends_it(
     assert not Path(folder).exists()
 
 
+def test_what_a_script_arms_ends_with_it(write_pipeline: WritePipeline) -> None:
+    """A watchdog of its submission would end the jobs that run after it."""
+    text = """
+        import faulthandler, signal
+        from azure.ai.ml import MLClient
+        signal.alarm(1000)
+        faulthandler.dump_traceback_later(1.0, exit=True)
+        MLClient(None, "subscription", "group", "workspace").jobs.create_or_update(make(rows=3))
+    """
+    code = (
+        "import signal, sys, time; from mlflow_perf.pipelines.loading import load_jobs; "
+        "load_jobs(sys.argv[1], {}); print(signal.getitimer(signal.ITIMER_REAL)); time.sleep(1.5)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(write_pipeline(dedent(text)))],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[-2] == "(0.0, 0.0)"
+
+
 def test_the_magic_behind_an_assignment_is_named(tmp_path: Path) -> None:
     """It is no Python, and the place is told once."""
     path = tmp_path / "pipe.ipynb"

@@ -210,6 +210,7 @@ class Runner:
                 )
         except BaseException as error:  # the store may have made it
             journal.keep(delivery, unsent=f"its run could not be made: {first_line(error)}")
+            mark_run(self.work)  # where `recover` looks for its steps
             raise
         journal.note_run()
         discard_repeated_runs(run, run.run_id, asked=asked)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
 import multiprocessing.util
 import os
 import re
+import signal
 import sys
 import textwrap
 import threading
@@ -133,7 +135,9 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:
-        with standing_in(record), _waiting_for_threads(record), ending_forks():
+        with (
+            standing_in(record), _ending_timers(), _waiting_for_threads(record), ending_forks()
+        ):  # fmt: skip
             for number, text in enumerate(cells, 1):
                 if path.suffix == ".ipynb" and (text := _run_magic(text, module)) == "":
                     continue
@@ -142,6 +146,18 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     finally:
         if before is not None:
             sys.modules[module.__name__] = before
+
+
+@contextmanager
+def _ending_timers() -> Iterator[None]:
+    """Disarm what a block leaves armed, which would end this process in the middle of the jobs."""
+    before = signal.getitimer(signal.ITIMER_REAL)[0] if hasattr(signal, "setitimer") else 1.0
+    try:
+        yield
+    finally:
+        if not before:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        faulthandler.cancel_dump_traceback_later()
 
 
 @contextmanager
