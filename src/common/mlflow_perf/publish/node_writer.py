@@ -49,6 +49,7 @@ from mlflow_perf.tracking.client import (
     open_client,
 )
 from mlflow_perf.tracking.delivery import Delivery
+from mlflow_perf.tracking.fork_guard import call_inside
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.perf_run import STATUS_TAG, TAG, PerfRun
 from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
@@ -353,6 +354,7 @@ class _NodeWriter:
                     save_speedscope(document, place.parent)
             if page_of is not None:
                 try:
+                    call_inside(html.load_modules)
                     page = html.render(page_of, run=PerfRun.from_mlflow(self._stored))
                     (root / REPORT_FILE).write_text(page, encoding="utf-8")
                 except Exception as error:  # noqa: BLE001 - the figures and the JSON count more

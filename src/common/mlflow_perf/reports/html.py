@@ -48,6 +48,13 @@ def render(
     return _make_writable(load_templates().get_template("report.html").render(context))
 
 
+def load_modules() -> None:
+    """Load what `render` needs and loads at its first call: numpy, jinja2, our templates."""
+    from mlflow_perf.reports import pictures, run_page, workflow_page  # noqa: F401
+
+    load_templates().get_template("report.html")
+
+
 def build_context(
     document: PerfDocument | Iterable[NodeDocument],
     *,

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.own_cost import as_own
-from mlflow_perf.core.uris import absolute_store, redact_password
+from mlflow_perf.core.uris import absolute_store, is_http, redact_password
 from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_tags, clean_text
+from mlflow_perf.tracking.fork_guard import call_inside
 from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG
@@ -52,24 +53,26 @@ def open_client(tracking_uri: str | None) -> MlflowClient:
 def _make_client(kind: type[MlflowClient], tracking_uri: str) -> MlflowClient:
     # Making one takes 0.2 ms. It has no state of its own: MLflow looks up the store at each call.
     with opening_store(tracking_uri):
-        return _make_synchronous(kind)(tracking_uri=tracking_uri)
+        return _make_own_kind(kind, is_http(tracking_uri))(tracking_uri=tracking_uri)
 
 
-def _make_synchronous(kind: Any) -> type[MlflowClient]:
-    """Return a client's class that never starts MLflow's queue.
+def _make_own_kind(kind: Any, is_remote: bool) -> type[MlflowClient]:
+    """Return a client's class whose calls leave nothing behind that the job's forks wait for.
 
-    Where the job logs asynchronously, that would go on after the job's run: what the job forks then
-    waits for ever for the queue's threads, which it does not have.
+    Where the job logs asynchronously, they would start MLflow's queue again after the job's run;
+    what the job forks then waits for the queue's threads, which it does not have.
     """
 
-    class SynchronousClient(kind):  # type: ignore[misc]
-        def log_batch(self, *args: Any, **options: Any) -> Any:
-            return super().log_batch(*args, **options, synchronous=True)
+    class OwnClient(kind):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            found = super().__getattribute__(name)
+            if name.startswith("_") or not callable(found):
+                return found
+            if name in ("log_batch", "set_tag"):
+                found = functools.partial(found, synchronous=True)
+            return found if is_remote else functools.partial(call_inside, found)
 
-        def set_tag(self, *args: Any, **options: Any) -> Any:
-            return super().set_tag(*args, **options, synchronous=True)
-
-    return SynchronousClient
+    return OwnClient
 
 
 def is_current(tracking_uri: str) -> bool:

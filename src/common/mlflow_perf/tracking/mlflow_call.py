@@ -32,6 +32,7 @@ from mlflow_perf.core.uris import first_line, is_http, redact_password
 from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
+from mlflow_perf.tracking.fork_guard import call_inside
 from mlflow_perf.tracking.shared_libraries import is_own_call, loggers_kept, no_child, own_call
 
 T = TypeVar("T")
@@ -215,7 +216,7 @@ class MlflowCall(BackgroundCall[T]):
                     self.waits = False
                     expect_long_exit()
                     with handlers_interrupt_as_before():
-                        import_module("mlflow")
+                        call_inside(import_module, "mlflow")
         self.waits = False
 
     def find_fault(self) -> str:
