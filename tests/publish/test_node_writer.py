@@ -582,7 +582,7 @@ def test_a_report_that_hangs_holds_up_no_other(store: str, monkeypatch: pytest.M
 
     def ask(client: MlflowClient, run_id: str) -> Run:
         is_ill = threading.current_thread().name.startswith("ill")
-        if is_ill and sys._getframe(1).f_code.co_name == "_stored":
+        if is_ill and sys._getframe(2).f_code.co_name == "_stored":
             hangs.set()
             goes_on.wait(60)
         return get_run(client, run_id)

@@ -47,7 +47,7 @@ def test_a_password_is_checked_once_for_a_page() -> None:
             return user[1] == "right"
 
     store, page = Store(), set[tuple[str, str]]()
-    web_app._check_passwords_once(store)
+    web_app.check_passwords_once(store)
     ann, eve = ("ann", "right"), ("eve", "wrong")
     for _ in range(2):
         with Flask("inner").test_request_context(environ_overrides={SIGNED_IN: page}):

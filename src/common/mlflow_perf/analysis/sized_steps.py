@@ -38,18 +38,12 @@ def size_each(
                 raise
             tell.get()(f"{name} is left out: {error}")
         else:
-            evidence = (*found.evidence, *_explain_silent(name, silent))
-            sizes[name] = replace(found, evidence=evidence)
+            evidence = [*found.evidence]
+            if count := sum(run.component == name for run in silent):
+                was, it = ("was", "it") if count == 1 else ("were", "they")
+                left_out = f"{format_count(count, 'run')} of {name} {was} left out"
+                evidence.append(f"{left_out}: {it} {was} killed before {it} had figures.")
+            sizes[name] = replace(found, evidence=tuple(evidence))
     if not sizes:
         raise RunNotFoundError("No run holds figures of its nodes: there is nothing to advise.")
     return sizes
-
-
-def _explain_silent(component: str, silent: Sequence[PerfRun]) -> list[str]:
-    """Return how many runs were killed before they had figures; nothing without any."""
-    count = sum(run.component == component for run in silent)
-    if not count:
-        return []
-    was, it = ("was", "it") if count == 1 else ("were", "they")
-    left_out = f"{format_count(count, 'run')} of {component} {was} left out"
-    return [f"{left_out}: {it} {was} killed before {it} had figures."]

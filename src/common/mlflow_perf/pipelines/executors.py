@@ -130,7 +130,7 @@ class Pool:
             os.environ["PATH"] = os.pathsep.join([programs, path])
         config = make(folder)
         for executor in config.executors:
-            _prepare(executor)
+            prepare_executor(executor)
         ask_providers(config.executors, sizes or {})
         if monitor and config.monitoring is None:
             config.monitoring = _make_monitoring(folder)
@@ -191,25 +191,25 @@ class Pool:
         if not cleaning.is_alive():
             return
         _log.warning("Parsl did not clean up within %.0f s and was left.", seconds)
-        releasing = threading.Thread(target=self._release, daemon=True, name="parsl-release")
+
+        def release() -> None:
+            for executor in self._executors:
+                provider: Any = getattr(executor, "provider", None)
+                jobs = [*map(str, getattr(executor, "blocks_to_job_id", {}).values())]
+                try:
+                    is_released = not jobs or all(provider.cancel(jobs))
+                except Exception as error:  # noqa: BLE001 - a provider of Parsl's, or the user's
+                    _log.debug("%s cannot be released:", jobs, exc_info=error)
+                    is_released = False
+                if not is_released:
+                    _log.warning("What Parsl asked for may go on: %s. Cancel it.", ", ".join(jobs))
+
+        releasing = threading.Thread(target=release, daemon=True, name="parsl-release")
         releasing.start()
         releasing.join(_CLEANUP_SEC)
 
-    def _release(self) -> None:
-        """Give back what the executors have asked their schedulers for, or name it."""
-        for executor in self._executors:
-            provider: Any = getattr(executor, "provider", None)
-            jobs = [*map(str, getattr(executor, "blocks_to_job_id", {}).values())]
-            try:
-                is_released = not jobs or all(provider.cancel(jobs))
-            except Exception as error:  # noqa: BLE001 - a provider of Parsl's, or of the user's
-                _log.debug("%s cannot be released:", jobs, exc_info=error)
-                is_released = False
-            if not is_released:
-                _log.warning("What Parsl asked for may go on: %s. Cancel it.", ", ".join(jobs))
 
-
-def _prepare(executor: Any) -> None:
+def prepare_executor(executor: Any) -> None:
     """Keep Parsl's own programs from ends and hangs that a pipeline would share."""
     if command := getattr(executor, "interchange_launch_cmd", None):
         # A signal to all processes of the pipeline is the runner's: it needs the interchange to

@@ -99,6 +99,7 @@ def run_script(path: Path, record: Record, *, name: str, arguments: Sequence[str
 def _as_started(path: Path, folder: Path, argv: list[str]) -> Iterator[None]:
     """Give a script the folder, the arguments and the import path that Python would give it."""
     before = Path.cwd()
+    is_timed = not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0] > 0
     with mock.patch.object(sys, "argv", argv):
         # What the steps are made of may be imported later: the folder stays on the path.
         sys.path.insert(0, str(path.resolve().parent))
@@ -109,6 +110,10 @@ def _as_started(path: Path, folder: Path, argv: list[str]) -> Iterator[None]:
             yield
         finally:
             os.chdir(before)
+            # What the script leaves armed would end this process in the middle of its jobs.
+            faulthandler.cancel_dump_traceback_later()
+            if not is_timed:
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
             for standard in (1, 2):
                 with suppress(OSError):
                     go_to_end(standard)
@@ -136,7 +141,7 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     sys.modules[module.__name__] = module
     try:
         with (
-            standing_in(record), _ending_timers(), _waiting_for_threads(record), ending_forks()
+            standing_in(record), _waiting_for_threads(record), ending_forks()
         ):  # fmt: skip
             for number, text in enumerate(cells, 1):
                 if path.suffix == ".ipynb" and (text := _run_magic(text, module)) == "":
@@ -146,18 +151,6 @@ def _execute(path: Path, module: ModuleType, record: Record) -> None:
     finally:
         if before is not None:
             sys.modules[module.__name__] = before
-
-
-@contextmanager
-def _ending_timers() -> Iterator[None]:
-    """Disarm what a block leaves armed, which would end this process in the middle of the jobs."""
-    before = signal.getitimer(signal.ITIMER_REAL)[0] if hasattr(signal, "setitimer") else 1.0
-    try:
-        yield
-    finally:
-        if not before:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-        faulthandler.cancel_dump_traceback_later()
 
 
 @contextmanager

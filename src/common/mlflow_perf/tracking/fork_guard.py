@@ -28,29 +28,19 @@ _forks = 0
 
 def call_inside(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Call a function that queries a database or imports modules, while no thread here forks."""
-    thread = threading.get_native_id()
-    _enter(thread)
+    thread, until, is_inside = threading.get_native_id(), time.monotonic() + _MOST_SEC, False
+    while not is_inside:
+        with _lock:
+            is_inside = not _forks or thread in _inside or time.monotonic() > until
+            _inside[thread] += is_inside
+        time.sleep(0 if is_inside else _POLL_SEC)
     try:
         return call(*args, **options)
     finally:
-        _leave(thread)
-
-
-def _enter(thread: int) -> None:
-    until = time.monotonic() + _MOST_SEC
-    while True:
         with _lock:
-            if not _forks or thread in _inside or time.monotonic() > until:
-                _inside[thread] += 1
-                return
-        time.sleep(_POLL_SEC)
-
-
-def _leave(thread: int) -> None:
-    with _lock:
-        _inside[thread] -= 1
-        if _inside[thread] <= 0:
-            del _inside[thread]  # also where a fork has waited for it in vain
+            _inside[thread] -= 1
+            if _inside[thread] <= 0:
+                del _inside[thread]  # also where a fork has waited for it in vain
 
 
 def _before_fork() -> None:

@@ -61,11 +61,11 @@ def _with_basic_auth(app: Flask, paths: list[str]) -> Any:
     validators: dict[tuple[str, str], Callable[[], bool]] = auth.BEFORE_REQUEST_VALIDATORS
     for path, method in product(paths, ("GET", "HEAD")):
         validators[(path, method)] = lambda: True
-    _check_passwords_once(auth.store)
+    check_passwords_once(auth.store)
     return auth.create_app(app)
 
 
-def _check_passwords_once(store: Any) -> None:
+def check_passwords_once(store: Any) -> None:
     """Let MLflow check a password once for a page: each check takes 0.1 s of CPU, by design.
 
     A page asks MLflow's own routes some hundred times, each time as the same user. What the user
