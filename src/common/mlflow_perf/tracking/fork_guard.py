@@ -28,12 +28,13 @@ _forks = 0
 
 def call_inside(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Call a function that queries a database or imports modules, while no thread here forks."""
-    thread, until, is_inside = threading.get_native_id(), time.monotonic() + _MOST_SEC, False
-    while not is_inside:
+    thread, until = threading.get_native_id(), time.monotonic() + _MOST_SEC
+    while True:
         with _lock:
-            is_inside = not _forks or thread in _inside or time.monotonic() > until
-            _inside[thread] += is_inside
-        time.sleep(0 if is_inside else _POLL_SEC)
+            if not _forks or thread in _inside or time.monotonic() > until:
+                _inside[thread] += 1
+                break
+        time.sleep(_POLL_SEC)
     try:
         return call(*args, **options)
     finally:
