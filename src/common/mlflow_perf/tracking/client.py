@@ -20,7 +20,7 @@ from mlflow_perf.core.uris import absolute_store, is_http, redact_password
 from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.errors import RunNotFoundError
 from mlflow_perf.tracking.batches import clean_tags, clean_text
-from mlflow_perf.tracking.fork_guard import call_inside
+from mlflow_perf.tracking.fork_guard import call_inside, call_remote
 from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG
@@ -52,7 +52,7 @@ def open_client(tracking_uri: str | None) -> MlflowClient:
 @functools.lru_cache(maxsize=8)
 def _make_client(kind: type[MlflowClient], tracking_uri: str) -> MlflowClient:
     # Making one takes 0.2 ms. It has no state of its own: MLflow looks up the store at each call.
-    is_remote = is_http(tracking_uri)
+    guarded = _find_guard(tracking_uri)
 
     class OwnClient(kind):  # type: ignore[misc, valid-type]
         """Leaves nothing behind that the job's forks would wait for.
@@ -67,10 +67,15 @@ def _make_client(kind: type[MlflowClient], tracking_uri: str) -> MlflowClient:
                 return found
             if name in ("log_batch", "set_tag"):
                 found = functools.partial(found, synchronous=True)
-            return found if is_remote else functools.partial(call_inside, found)
+            return functools.partial(guarded, found)
 
     with opening_store(tracking_uri):
-        return OwnClient(tracking_uri=tracking_uri)
+        client: MlflowClient = guarded(OwnClient, tracking_uri=tracking_uri)
+    return client
+
+
+def _find_guard(tracking_uri: str) -> Callable[..., Any]:
+    return call_remote if is_http(tracking_uri) else call_inside
 
 
 def is_current(tracking_uri: str) -> bool:
@@ -136,7 +141,7 @@ def create_run(
     # children from the job's thread alone.
     is_replaced = subprocess.Popen.__module__ != "subprocess"
     ignored = [GitRunContext] if hears_children() or is_replaced else None
-    resolved = resolve_tags(tags, ignore=ignored)  # type: ignore[arg-type] # it takes classes
+    resolved = call_inside(resolve_tags, tags, ignore=ignored)  # it tries to import notebooks
     if not has_parent(resolved.get(PARENT_TAG, ""), tracking_uri=tracking_uri):
         resolved.pop(PARENT_TAG, None)
     client = open_client(tracking_uri)
@@ -201,7 +206,7 @@ def note_artifact_place(client: MlflowClient, run_id: str, artifact_uri: str | N
         kept, store = utils._artifact_repos_cache, client.tracking_uri  # noqa: SLF001 - as above
         if artifact_uri and run_id not in kept:
             place = complete(artifact_uri, store)  # type: ignore[no-untyped-call]
-            kept[run_id] = get_artifact_repository(place, tracking_uri=store)
+            kept[run_id] = call_inside(get_artifact_repository, place, tracking_uri=store)
 
 
 def set_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
@@ -243,7 +248,8 @@ def end_run(client: MlflowClient, run_id: str, status: str, *, ended: float) -> 
     except AttributeError:
         client.set_terminated(run_id, status, at_ms)
     else:
-        info = store.update_run_info(run_id, RunStatus.from_string(status), at_ms, None)
+        guarded, as_status = _find_guard(client.tracking_uri), RunStatus.from_string(status)
+        info = guarded(store.update_run_info, run_id, as_status, at_ms, None)
         if getattr(info, "run_id", run_id) == "":
             raise OSError("the answer to the end of the run is not a tracking server's")
 
@@ -306,12 +312,13 @@ def find_current_experiment(tracking_uri: str | None) -> str:
     """Return the experiment in which `mlflow.start_run` would create a run now."""
     refuse_replaced_network(tracking_uri or "")
     if not tracking_uri or is_current(tracking_uri):
-        open_client(tracking_uri)  # which MLflow would do less carefully
+        client = open_client(tracking_uri)  # which MLflow would do less carefully
         with contextlib.suppress(ImportError):
             # Not public, but the only way to what `set_experiment` and the platform chose.
             from mlflow.tracking.fluent import _get_experiment_id
 
-            return provide_once(lambda: str(_get_experiment_id()))
+            guarded = _find_guard(client.tracking_uri)
+            return provide_once(lambda: str(guarded(_get_experiment_id)))
     if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
         return experiment_id
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME")
