@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import IO
 
 import pytest
 
@@ -96,6 +97,20 @@ def test_a_missing_module_is_named(tmp_path: Path, module: str, message: str) ->
         load_job(str(path), {})
 
 
+def _load_alone(
+    path: Path, code: str, errors: int | IO[str] = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    """Run code that loads a pipeline in a process of its own.
+
+    A child of the script that went on would go on with the tests.
+    """
+    imports = "import sys; from mlflow_perf.pipelines.loading import load_job, load_jobs; "
+    return subprocess.run(
+        [sys.executable, "-c", imports + code, str(path)],
+        stdout=subprocess.PIPE, stderr=errors, text=True, check=True,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("end", ["client.jobs.create_or_update(one())", "# a pipeline by its name"])
 def test_what_a_script_forks_ends_where_the_script_ends(
     write_pipeline: WritePipeline, end: str
@@ -127,15 +142,7 @@ def test_what_a_script_forks_ends_where_the_script_ends(
                 break  # to the end of the script
             print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     """
-    # In a process of its own: a child that went on would go on with the tests.
-    code = (
-        "import sys; from mlflow_perf.pipelines.loading import load_job; load_job(sys.argv[1], {})"
-        "; print('loaded')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(write_pipeline(dedent(text)))],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = _load_alone(write_pipeline(dedent(text)), "load_job(sys.argv[1], {}); print('loaded')")
     assert done.stdout.split() == ["0", "0", "3", "1", "1", "loaded"]
     said = done.stderr.splitlines()
     assert "no data" in said
@@ -163,15 +170,11 @@ def test_what_a_script_forks_ends_as_python_ends_it(
             sys.exit(0)
         os.wait()
     """
-    code = (
-        "import sys; from mlflow_perf.pipelines.loading import load_jobs; "
+    done = _load_alone(
+        write_pipeline(dedent(text)),
         "step, = load_jobs(sys.argv[1], {})[0][0].read().steps.values(); "
-        "print((step.code / 'a.py').read_text(), step.code)"
+        "print((step.code / 'a.py').read_text(), step.code)",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(write_pipeline(dedent(text)))],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
     *others, last = done.stdout.splitlines()
     assert others == ["thread", "exit"]
     assert (tmp_path / "open").read_text() == "open"
@@ -189,14 +192,11 @@ def test_what_a_script_arms_ends_with_it(write_pipeline: WritePipeline) -> None:
         faulthandler.dump_traceback_later(1.0, exit=True)
         MLClient(None, "subscription", "group", "workspace").jobs.create_or_update(make(rows=3))
     """
-    code = (
-        "import signal, sys, time; from mlflow_perf.pipelines.loading import load_jobs; "
-        "load_jobs(sys.argv[1], {}); print(signal.getitimer(signal.ITIMER_REAL)); time.sleep(1.5)"
+    done = _load_alone(
+        write_pipeline(dedent(text)),
+        "import signal, time; load_jobs(sys.argv[1], {}); "
+        "print(signal.getitimer(signal.ITIMER_REAL)); time.sleep(1.5)",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(write_pipeline(dedent(text)))],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
     assert done.stdout.split("\n")[-2] == "(0.0, 0.0)"
 
 
@@ -218,10 +218,6 @@ def test_what_a_script_writes_to_dev_stderr_stays(
 ) -> None:
     """It opens the file anew; what the command says afterwards goes behind that."""
     path = write_pipeline(dedent(ONE) + "print('theirs', file=open('/dev/stderr', 'w'))\n")
-    code = (
-        "import sys; from mlflow_perf.pipelines.loading import load_job; load_job(sys.argv[1], {})"
-        "; print('ours', file=sys.stderr)"
-    )
     with (tmp_path / "errors").open("w") as errors:
-        subprocess.run([sys.executable, "-c", code, str(path)], stderr=errors, check=True)
+        _load_alone(path, "load_job(sys.argv[1], {}); print('ours', file=sys.stderr)", errors)
     assert (tmp_path / "errors").read_text().splitlines()[-2:] == ["theirs", "ours"]
