@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -376,6 +377,33 @@ def test_htex_runs_the_same_pipeline(tmp_path: Path, store: Path, write_files: W
     assert (facts["PARSL_WORKER_RANK"], facts["node"]["launcher"]) == (None, "local")
     assert _spans(own / "spans.sqlite3") == {"workflow": 1, "block": 1, "node": 1, **TASKS}
     assert _states(own / "spans.sqlite3") >= {"launched", "running", "running_ended", "exec_done"}
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_lost_after_the_command_is_no_loss(
+    tmp_path: Path, store: Path, write_files: Write
+) -> None:
+    """Another one sends the step's report; then the steps run that need it."""
+    own = tmp_path / "store"
+    own.mkdir()
+    shutil.copy(store / "mlflow.db", own / "mlflow.db")
+    process = subprocess.Popen(
+        _command(write_files(tmp_path, SCRIPT, ONE), own, "--json", "--on", "htex"),
+        env=_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    ended = _wait_for(lambda: next(own.glob("work/*/first/ended"), None))
+    _wait_for(lambda: ended.read_text().startswith("FINISHED") or None)
+    wrapper = next(one for one in psutil.process_iter(["cmdline"]) if _is_of(one, ended.parent))
+    next(above for above in wrapper.parents() if "spawn_main" in " ".join(above.cmdline())).kill()
+    out, err = process.communicate(timeout=120)
+    ran = _ran(own, process.returncode, out, err)
+    assert ran.code == 0, err
+    assert [step["status"] for step in ran.out["steps"]] == ["FINISHED", "FINISHED"]
+    assert ran.run_of("first").data.metrics["duration_sec"] > 0
+
+
+def _is_of(process: psutil.Process, step: Path) -> bool:
+    return any(str(step) in argument for argument in process.info["cmdline"] or [])
 
 
 TASKS = {"task": 2, "try": 2}

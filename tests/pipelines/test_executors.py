@@ -21,7 +21,10 @@ from parsl.dataflow import dflow
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines import executors
 from mlflow_perf.pipelines.executors import Pool, load_config, read_outcome
+from mlflow_perf.pipelines.graph import Step
+from mlflow_perf.pipelines.step_job import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
+from mlflow_perf.publish.workflow_writer import Place
 
 CLUSTERS = Path(__file__).resolve().parents[2] / "pipelines" / "clusters"
 
@@ -220,8 +223,29 @@ def test_parsl_repeats_no_step(caplog: pytest.LogCaptureFixture, tmp_path: Path)
     )
     pool = Pool(lambda _folder: config, tmp_path / "parsl")
     pool.close()
-    assert config.retries == 0
+    assert _price(config, "ValueError", tmp_path / "fit") > config.retries
     assert "retries=2 is not used: give --retries 2" in caplog.text
+
+
+def _price(config: Any, error: str, folder: Path) -> int:
+    """Return what Parsl pays for a repeat of a step after an error."""
+    step = Step("fit", "fit", "true", None)
+    job = StepJob(step, folder, (), folder.with_name("stop"), Place("sqlite:///x.db"), "1", "2")
+    price: int = config.retry_handler(type(error, (Exception,), {})(), {"args": (job,)})
+    return price
+
+
+@pytest.mark.parametrize("error", ["ManagerLost", "WorkerLost"])
+def test_a_step_that_a_lost_worker_had_not_begun_is_given_to_another(
+    tmp_path: Path, error: str
+) -> None:
+    """It waited on a node for others to end, as in each allocation's last minutes."""
+    config: Any = load_config("threads")(tmp_path / "parsl")
+    with closing(Pool(lambda _folder: config, tmp_path / "parsl")):
+        assert _price(config, error, tmp_path / "fit") == 1
+        (tmp_path / "fit").mkdir()
+        assert _price(config, error, tmp_path / "fit") > config.retries
+        assert config.retry_handler(ValueError(), {"args": ()}) > config.retries
 
 
 def test_a_user_without_a_name_can_run_a_pipeline(

@@ -12,7 +12,7 @@ from mlflow_perf.pipelines.graph import Graph, Step
 from mlflow_perf.pipelines.output_folder import MARKER, mark_output, mark_run, remove_outputs
 from mlflow_perf.pipelines.runner import Runner
 from mlflow_perf.pipelines.snapshot import copy_code
-from mlflow_perf.pipelines.step import StepJob
+from mlflow_perf.pipelines.step_job import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome
 from mlflow_perf.publish.workflow_writer import make_embedded_place
 

@@ -17,7 +17,7 @@ from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines import runner as runner_module
 from mlflow_perf.pipelines.graph import Graph, Parts, Port, Ref, Step
 from mlflow_perf.pipelines.runner import Runner
-from mlflow_perf.pipelines.step import StepJob
+from mlflow_perf.pipelines.step_job import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.publish.journal_file import find_state_folder, read_head
 from mlflow_perf.publish.pipeline_journal import explain_unfinished
@@ -214,6 +214,26 @@ def test_a_lost_worker_is_a_failed_step(tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "w" / "alone" / "record.json").read_text())
     assert kept["ended"] == (tmp_path / "w" / "alone" / "stop").stat().st_mtime
     assert kept["end_tags"]["mlflow_perf.status"] == "FAILED"
+
+
+def test_a_lost_workers_step_is_finished_if_its_command_is(tmp_path: Path) -> None:
+    """Only its report was on the way, and is sent from what it has left."""
+
+    def behave(job: StepJob) -> Outcome:
+        if job.step.name == "alone":
+            job.folder.mkdir(parents=True)
+            (job.folder / "started").write_text("run 0")
+            (job.folder / "ended").write_text("FINISHED")
+            raise OSError("manager lost")
+        return _fine(job)
+
+    runner, tracking = _runner(_chain(), tmp_path / "w")
+    result = runner.run(lambda: FakePool(behave))
+    assert (result.steps["alone"].status, result.steps["alone"].message) == ("FINISHED", "")
+    assert (result.status, tracking.runs["run 0"]["status"]) == ("FINISHED", "FINISHED")
+    kept = json.loads((tmp_path / "w" / "alone" / "record.json").read_text())
+    assert kept["ended"] == (tmp_path / "w" / "alone" / "ended").stat().st_mtime
+    assert kept["end_tags"] == {"mlflow_perf.status": "FINISHED"}
 
 
 def test_a_step_that_no_worker_took_has_a_failed_run(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.memory_group import limit_memory
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
-from mlflow_perf.pipelines.step import StepJob, run_step
+from mlflow_perf.pipelines.step import run_step
+from mlflow_perf.pipelines.step_job import StepJob
 from mlflow_perf.pipelines.step_outcome import StepEndedError
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.publish.workflow_writer import Place

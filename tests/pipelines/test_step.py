@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -16,10 +17,13 @@ import pytest
 
 from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.node.exit_cause import End
+from mlflow_perf.node.step_notes import STARTED_COMMAND, write_end
 from mlflow_perf.pipelines import processes, store_calls
 from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines.graph import Step
-from mlflow_perf.pipelines.step import StepJob, run_step
+from mlflow_perf.pipelines.lost_step import may_go_on
+from mlflow_perf.pipelines.step import run_step
+from mlflow_perf.pipelines.step_job import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.publish.step_record import StepRecord
 from mlflow_perf.publish.workflow_writer import Place
@@ -182,6 +186,7 @@ def test_without_a_run_its_reports_wait(job: StepJob, monkeypatch: pytest.Monkey
     told = {"parent": "parent", "step": "fit", "store": absolute_store("sqlite:///x.db")}
     told |= {"experiment": "1"}
     assert json.loads(third.partition("=")[2]) == {**told, "run_id": "the-run"}
+    shutil.rmtree(job.folder)
     monkeypatch.setattr(RememberedRuns, "fail", True)
     assert not run_step(asking).is_logged
     first, second, third = _log(job).splitlines()
@@ -195,6 +200,40 @@ def test_a_folder_that_cannot_be_written_is_the_steps_failure(job: StepJob) -> N
     outcome = _failed(job)
     assert outcome.message == f"{job.folder}: File exists"
     assert RUNS[-1][1][0] == "FAILED"
+
+
+def test_a_step_that_has_finished_is_only_reported_by_the_next_worker(job: StepJob) -> None:
+    """The first one was lost while it sent the report: the command does not run again."""
+    own = {"COUNT": f"{job.stop}s"}
+    counting = _change(job, command='echo once >> "$COUNT"', environment=own)
+    first = run_step(counting)
+    RUNS.clear()
+    again = run_step(counting)
+    assert job.stop.with_name("stops").read_text() == "once\n"
+    assert (again.status, again.run_id, again.attempts) == ("FINISHED", "the-run", 1)
+    assert 0 <= again.duration_sec <= first.duration_sec + 1
+    assert [what for what, _ in RUNS] == ["note", "upload", "end"]
+
+
+@pytest.mark.parametrize("said", [STARTED_COMMAND, "FAILED\nexit code 3"])
+def test_a_step_that_another_worker_has_begun_is_left_to_it(job: StepJob, said: str) -> None:
+    """Two workers that run it would write the same files."""
+    job.folder.mkdir()
+    (job.folder / "ended").write_text(said)
+    outcome = _failed(job)
+    assert (outcome.message, outcome.is_lost) == ("its worker was lost", True)
+    assert not (job.folder / "logs").exists()
+    assert not may_go_on(job)
+    assert RUNS == []
+
+
+def test_a_step_that_nobody_has_begun_may_go_on(job: StepJob) -> None:
+    """Until a worker has it; then only its report may be left."""
+    assert may_go_on(job)
+    run_step(job)
+    assert may_go_on(job)
+    write_end(job.folder, "FAILED", End("FAILED", "exit code 3"))
+    assert not may_go_on(job)
 
 
 def test_a_step_that_fails_says_how(job: StepJob) -> None:

@@ -25,7 +25,9 @@ from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines import worker_pool
 from mlflow_perf.pipelines.allocation import ask_providers, make_specification
 from mlflow_perf.pipelines.interrupts import replace_handler
-from mlflow_perf.pipelines.step import StepJob, run_step
+from mlflow_perf.pipelines.lost_step import may_go_on
+from mlflow_perf.pipelines.step import run_step
+from mlflow_perf.pipelines.step_job import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.pipelines.step_sizes import StepSize
 
@@ -34,6 +36,19 @@ MONITORING_DB = "monitoring.db"
 
 _CLEANUP_SEC = 30.0
 _LOST_SEC = 3.0
+_APART = """
+import ctypes, os, signal, sys
+os.setsid()
+if hasattr(libc := ctypes.CDLL(None), "prctl"):
+    libc.prctl(1, signal.SIGKILL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""Starts Parsl's interchange. A signal to all processes of the pipeline is the runner's: it needs
+the interchange to stop its steps, and Parsl needs it to release nodes. Without the runner it ends
+(`PR_SET_PDEATHSIG`); then Parsl's workers end, too, and with them the nodes' jobs.
+"""
+_MOST_LOSSES = 10
+"""So often a step may lose its worker before it begins: with each end of a queue of allocations."""
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
@@ -142,7 +157,7 @@ class Pool:
                 config.retries,
                 config.retries,
             )
-            config.retries = 0
+        config.retries, config.retry_handler = _MOST_LOSSES, _price_repeat
         # A terminal sends Ctrl-C, and its own end, to its whole group. Parsl's processes ignore it:
         # they would end at once, and Parsl would wait for their answers. The runner stops the steps
         # first.
@@ -209,13 +224,23 @@ class Pool:
         releasing.join(_CLEANUP_SEC)
 
 
+def _price_repeat(error: Exception, task: Mapping[str, Any]) -> int:
+    """Return 1 for a task that Parsl may give to another worker, more than it may pay for others.
+
+    Args:
+        error: What ended it.
+        task: Parsl's record of it.
+    """
+    job = next(iter(task["args"]), None)
+    was_lost = type(error).__name__ in ("ManagerLost", "WorkerLost")
+    may_repeat = was_lost and isinstance(job, StepJob) and may_go_on(job)
+    return 1 if may_repeat else _MOST_LOSSES + 1
+
+
 def prepare_executor(executor: Any) -> None:
     """Keep Parsl's own programs from ends and hangs that a pipeline would share."""
     if command := getattr(executor, "interchange_launch_cmd", None):
-        # A signal to all processes of the pipeline is the runner's: it needs the interchange to
-        # stop its steps, and Parsl needs it to release nodes.
-        apart = "import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
-        executor.interchange_launch_cmd = [sys.executable, "-c", apart, *command]
+        executor.interchange_launch_cmd = [sys.executable, "-c", _APART, *command]
     if getattr(executor, "enable_mpi_mode", False):
         executor.launch_cmd = executor.launch_cmd.replace(
             "process_worker_pool.py", f"python3 -m {worker_pool.__name__}", 1

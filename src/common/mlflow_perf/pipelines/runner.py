@@ -21,12 +21,13 @@ from mlflow_perf.pipelines.environments import StepPython
 from mlflow_perf.pipelines.executors import read_outcome
 from mlflow_perf.pipelines.graph import ARTIFACTS, Graph, Parts, Ref, Step, Value
 from mlflow_perf.pipelines.interrupts import making_store
+from mlflow_perf.pipelines.lost_step import correct_lost
 from mlflow_perf.pipelines.output_folder import mark_output, mark_run
 from mlflow_perf.pipelines.paths import choose_alias, require_plain_path
 from mlflow_perf.pipelines.processes import write_stop
 from mlflow_perf.pipelines.result import Result
 from mlflow_perf.pipelines.snapshot import Snapshot, find_own_code, take_snapshots
-from mlflow_perf.pipelines.step import StepJob
+from mlflow_perf.pipelines.step_job import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome
 from mlflow_perf.pipelines.step_sizes import StepSize
 from mlflow_perf.pipelines.step_table import log_report
@@ -173,12 +174,12 @@ class Runner:
             self.tracking.end(run_id, result.status, tags=result.end_tags)
             return True
 
-        ended = [step for step in result.steps.values() if step.is_logged]
-        is_sent = len(ended) == len(self.graph.steps)
+        left = [step for step in result.steps.values() if not step.is_logged]
+        is_sent = not left and len(result.steps) == len(self.graph.steps)
         if self._store.has_failed or not is_sent:  # it may be back, and then has all of it
             what = "What the steps left could not be sent"
             is_sent = bool(self._store.ask(lambda: send_left(uri, work), what, is_long=True))
-            if is_sent:
+            if is_sent and (self._store.has_failed or not all(step.is_lost for step in left)):
                 _log.warning("MLflow has taken by now what could not be sent before.")
         result.is_ended = bool(self._store.ask(end, "The run of the pipeline could not be ended"))
         return result.is_ended and is_sent and not list_unsent(work)
@@ -321,11 +322,10 @@ class Runner:
 
     def _end_lost(self, step: Step, outcome: Outcome, result: Result) -> Outcome:
         """End the run that a lost worker has left open; what it left behind is sent later."""
-        name, ended = step.name, time.time()
+        outcome, ended = correct_lost(outcome, self.folder(name := step.name))
         run_id = self._started_file(name).read_text(encoding="utf-8") or None
-        tags = {"mlflow_perf.error": outcome.message, STATUS_TAG: outcome.status}
-        with contextlib.suppress(OSError):  # written when its loss was seen
-            ended = (self.folder(name) / STOP).stat().st_mtime
+        tags = {STATUS_TAG: outcome.status}
+        tags |= {"mlflow_perf.error": outcome.message} if outcome.message else {}
         record = StepRecord(
             result.experiment_id, name, result.run_id, self.graph.make_tags(step),
             status=outcome.status, ended=ended, end_tags=tags,
