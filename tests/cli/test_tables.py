@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,20 @@ def test_a_table_is_plain_text_in_a_pipe(capsys: Captured) -> None:
     """Columns are two spaces apart, figures are right-aligned, and no line ends with a space."""
     _tables.table(["step", "h"], [["fit", 1.5], ["a longer one", 20]], right=1, styles=["worse"])
     assert capsys.readouterr().out == "step            h\nfit           1.5\na longer one   20\n"
+
+
+def test_a_locale_without_a_character_gets_a_question_mark() -> None:
+    """Not an exception behind a pipeline that has finished: Latin-1 has no dash."""
+    code = (
+        "from mlflow_perf.cli import _tables, main; "
+        "main(['--version'], standalone_mode=False); _tables.table(['ä'], [['–']])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.decode("latin-1").splitlines()[1:]) == (0, ["ä", "?"])
 
 
 def test_a_key_that_does_not_fit_continues_on_the_next_line(capsys: Captured) -> None:

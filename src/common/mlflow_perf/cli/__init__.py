@@ -76,6 +76,7 @@ class _LazyGroup(_options.SuggestingGroup):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line; what the system or a store refuses becomes one line, too."""
+        _tables.print_what_the_locale_has()
         try:
             return super().main(*args, **kwargs)
         except Exception as error:

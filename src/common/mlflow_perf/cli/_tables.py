@@ -7,6 +7,7 @@ colours or reorder the text around it.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -63,6 +64,13 @@ def open_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - to stay
+
+
+def print_what_the_locale_has() -> None:
+    """Print `?` for a character that the locale's encoding lacks: Latin-1 has no dash, for one."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def echo_json(data: Any) -> None:
