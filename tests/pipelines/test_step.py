@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ import pytest
 from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.step_notes import STARTED_COMMAND, write_end
-from mlflow_perf.pipelines import processes, store_calls
+from mlflow_perf.pipelines import lost_step, processes, store_calls
 from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.lost_step import may_go_on
@@ -233,6 +234,39 @@ def test_a_step_that_nobody_has_begun_may_go_on(job: StepJob) -> None:
     run_step(job)
     assert may_go_on(job)
     write_end(job.folder, "FAILED", End("FAILED", "exit code 3"))
+    assert not may_go_on(job)
+
+
+REFUSAL = "srun: error: Unable to create step for job 1: Job/step already completing or completed"
+
+
+def test_a_step_that_its_allocation_refuses_is_given_back(job: StepJob) -> None:
+    """The worker waits for its end; another one runs the step, in a new MLflow run."""
+    ready = job.stop.with_name("ready")
+    command = f"test -e {ready} && exit; echo '{REFUSAL}' >&2; exit 1"
+    asking, outcomes = _change(job, command=command), list[Outcome]()
+    refused = threading.Thread(target=lambda: outcomes.append(_failed(asking)))
+    refused.start()
+    until = time.monotonic() + 60
+    while not may_go_on(job) or not job.folder.is_dir():
+        assert time.monotonic() < until, "it was not given back"
+        time.sleep(0.01)
+    ready.touch()
+    assert run_step(asking).status == "FINISHED"
+    job.stop.touch()
+    refused.join(60)
+    assert [one.message for one in outcomes] == ["its worker was lost"]
+    assert [what for what, _ in RUNS] == ["start", "discard", "start", "note", "upload", "end"]
+
+
+@pytest.mark.parametrize("before", ["", "echo working; "])
+def test_a_step_that_slurm_refuses_for_good_has_failed(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """The allocation does not end, or the step's own `srun` was refused, after a part of it."""
+    monkeypatch.setattr(lost_step, "_KILL_SEC", 600.0 if before else 0.01)
+    outcome = _failed(_change(job, command=f"{before}echo '{REFUSAL}' >&2; exit 1"))
+    assert outcome.message == f"the command ended with exit code 1: {REFUSAL}"
     assert not may_go_on(job)
 
 

@@ -21,6 +21,9 @@ A second line has the cause where the command ended by itself, and not well.
 UNSTARTED, STARTED_COMMAND = "RUNNING", "STARTED"
 """What that file says before the command begins, and while it runs."""
 
+GIVEN_BACK = "GIVEN BACK"
+"""What that file says of a step that its allocation did not begin any more."""
+
 ENDED_BY_SIGNAL = "ENDED"
 """What that file says where a signal ended the command; else it has the status."""
 

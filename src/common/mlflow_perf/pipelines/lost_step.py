@@ -3,17 +3,21 @@
 The executor gives such a step to another worker if nothing of it has begun, or if its command has
 finished: then its report and its end are still to be sent. All others may have done a part of their
 work, and still do.
+
+Slurm starts nothing more in an allocation that ends, but leaves the workers there for half a
+minute. They would take all steps that wait, one after the other, and each would fail.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from mlflow_perf.node.exit_cause import End
-from mlflow_perf.node.step_notes import ENDED, STOP, read_status
+from mlflow_perf.node.step_notes import ENDED, GIVEN_BACK, STOP, read_status, write_end
 from mlflow_perf.pipelines.step_job import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.publish.group_journal import is_at_work
@@ -21,12 +25,19 @@ from mlflow_perf.publish.step_record import STARTED
 
 _REPORT_SEC = 20.0
 """How long to wait for a wrapper that outlives its worker; its guard ends it in ten seconds."""
+_LOST = "its worker was lost"
+_KILL_SEC = 600.0
+"""The most that Slurm may take to end an allocation's processes (`KillWait`; default: 30 s)."""
 _POLL_SEC = 0.1
+_REFUSED = re.compile(
+    r"srun: error: Unable to (create step|confirm allocation) for job \d+: "
+    r"(Job/step already completing|Invalid job id)"
+)
 
 
 def may_go_on(job: StepJob) -> bool:
     """Return whether another worker may have a step whose worker was lost."""
-    return not job.folder.is_dir() or has_finished(job.folder)
+    return not job.folder.is_dir() or read_status(job.folder) in ("FINISHED", GIVEN_BACK)
 
 
 def has_finished(folder: Path) -> bool:
@@ -46,7 +57,7 @@ def claim_step(job: StepJob) -> bool:
     Raises:
         StepEndedError: The pipeline was stopped before the step began.
     """
-    if job.folder.is_dir():
+    if job.folder.is_dir() and read_status(job.folder) != GIVEN_BACK:
         return False
     if job.stop.exists():
         # The pipeline was stopped while the step waited for a worker; the runner records that.
@@ -54,8 +65,39 @@ def claim_step(job: StepJob) -> bool:
     try:
         job.folder.mkdir(parents=True)
     except OSError:  # it cannot be made at all, and the step says why, unless it is there by now
-        return not job.folder.is_dir()
+        return not job.folder.is_dir() or read_status(job.folder) == GIVEN_BACK
     return True
+
+
+def find_given_back(job: StepJob) -> str | None:
+    """Return the run of a step that an allocation did not begin any more; None if it has none."""
+    with contextlib.suppress(OSError):
+        return (job.folder / STARTED).read_text(encoding="utf-8") or None
+    return None
+
+
+def give_back(job: StepJob, log: Path) -> None:
+    """Wait for this worker's end if it is in an allocation that begins nothing more.
+
+    Args:
+        job: A step that has failed.
+        log: What its launcher wrote.
+
+    Raises:
+        StepEndedError: Another worker has the step by now.
+    """
+    with contextlib.suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if not (lines and all(line.startswith("srun: ") for line in lines)):
+            return  # the command has begun
+        if not _REFUSED.match(lines[-1]):
+            return
+        write_end(job.folder, GIVEN_BACK, None)
+        until = time.monotonic() + _KILL_SEC
+        while time.monotonic() < until and not job.stop.exists():
+            time.sleep(_POLL_SEC)
+        if read_status(job.folder) != GIVEN_BACK:
+            raise StepEndedError(Outcome(job.step.name, "FAILED", _LOST))
 
 
 def read_lost_end(job: StepJob) -> Outcome:
@@ -66,7 +108,7 @@ def read_lost_end(job: StepJob) -> Outcome:
     """
     name, folder = job.step.name, job.folder
     if not has_finished(folder):
-        raise StepEndedError(Outcome(name, "FAILED", "its worker was lost"))
+        raise StepEndedError(Outcome(name, "FAILED", _LOST))
     until = time.monotonic() + _REPORT_SEC
     journals = [*folder.glob("journals/**/*.journal"), *folder.glob("measured/**/*.journal")]
     while any(map(is_at_work, journals)) and time.monotonic() < until:

@@ -16,7 +16,7 @@ from mlflow_perf.errors import PipelineError
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.step_notes import ENDED, UNSTARTED, write_end
 from mlflow_perf.pipelines.launch import WRAPPER, plan_ranks
-from mlflow_perf.pipelines.lost_step import claim_step, read_lost_end
+from mlflow_perf.pipelines.lost_step import claim_step, find_given_back, give_back, read_lost_end
 from mlflow_perf.pipelines.output_folder import remove_outputs
 from mlflow_perf.pipelines.processes import run_ranks
 from mlflow_perf.pipelines.sized_attempts import SizedAttempts
@@ -67,14 +67,17 @@ def run_step(
 def _run(job: StepJob, sized: SizedAttempts, tracking: Tracking, store: StoreCalls) -> Outcome:
     """Give the step its run, run its attempts, and note how they ended."""
     name = job.step.name
+
+    def start() -> str:
+        if (before := find_given_back(job)) is not None:
+            tracking.discard(before)  # it began when the step did not
+        return tracking.start(
+            job.experiment_id, name, parent=job.parent, tags=job.tags, params=job.params
+        )
+
     # Without it, the step runs, and its reports wait for one.
-    start = partial(tracking.start, job.experiment_id, name, parent=job.parent)
-    run_id = store.ask(
-        partial(start, tags=job.tags, params=job.params),
-        "No MLflow run could be started for step %r",
-        name,
-        undo=tracking.discard,
-    )
+    missing = "No MLflow run could be started for step %r"
+    run_id = store.ask(start, missing, name, undo=tracking.discard)
     started, began = time.time(), time.monotonic()
     if run_id is None:
         job.make_record(started).keep(job.folder)
@@ -139,6 +142,8 @@ def _run_attempts(
             tags=sized.tags,
             end=ended.by_itself if is_alone else None,
         )
+        if outcome.status == "FAILED" and not ended.stop:
+            give_back(job, logs / ranks[0].log)
         if outcome.status == "FINISHED" and (why := sized.explain_kill(tried)):
             outcome = replace(outcome, status="FAILED", message=why, end=End("FAILED", why))
         if outcome.status != "FAILED" or ended.stop or job.stop.exists():
