@@ -13,14 +13,19 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 
 _JOB = """
-import os, signal, sys
+import os, signal, sys, time
 import mlflow_perf
 signal.signal(signal.{name}, lambda *_: None)
+if "{name}" == "SIGALRM":
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
 {block}
 
 class Late:
-    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.{name}):
-        kill(pid, number)
+    def __del__(self, kill=os.kill, wait=time.sleep, pid=os.getpid(), number=signal.{name}):
+        if number == {alarm}:
+            wait(0.5)
+        else:
+            kill(pid, number)
 
 late = Late()
 """
@@ -44,6 +49,37 @@ def test_only_while_our_mlflow_is_torn_down(
     environ = os.environ | {
         "MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlruns", "MLFLOW_ALLOW_FILE_STORE": "true",
     }  # fmt: skip
-    job = _JOB.format(block=block, name=name)
+    job = _JOB.format(block=block, name=name, alarm=int(signal.SIGALRM))
     done = subprocess.run([sys.executable, "-c", job], env=environ, check=False, cwd=tmp_path)
     assert done.returncode == code
+
+
+def test_what_the_job_does_last_may_set_an_alarm(tmp_path: Path) -> None:
+    """Its exit handler is older than ours, and an alarm cuts its cleanup off."""
+    job = """
+import atexit, signal, time
+
+def ring(*_):
+    raise TimeoutError
+
+def clean_up():
+    signal.alarm(1)
+    try:
+        time.sleep(60)
+    except TimeoutError:
+        print("cut off")
+
+atexit.register(clean_up)
+signal.signal(signal.SIGALRM, ring)
+import mlflow_perf
+with mlflow_perf.report():
+    pass
+"""
+    environ = os.environ | {
+        "MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlruns", "MLFLOW_ALLOW_FILE_STORE": "true",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", job],
+        env=environ, check=True, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == "cut off\n"

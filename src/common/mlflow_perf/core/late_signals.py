@@ -11,6 +11,7 @@ import atexit
 import signal
 from contextlib import suppress
 
+_TIMERS = {"SIGALRM": "ITIMER_REAL", "SIGVTALRM": "ITIMER_VIRTUAL", "SIGPROF": "ITIMER_PROF"}
 # Those by which somebody wants the process to end; and SIGCHLD, by which Python waits for children.
 _LEFT_ALONE = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGCHLD")
 
@@ -23,11 +24,19 @@ def expect_long_exit() -> None:
     _is_prolonged = True
 
 
-def _ignore_handled() -> None:
-    """Ignore the signals for which the job has handlers: Python does not undo that."""
+def _silence_handled() -> None:
+    """Stop the timers, and ignore the other signals, for which the job has handlers.
+
+    Python does not undo that. What the job registered for its exit before it imported us comes
+    later: it may still set an alarm.
+    """
     if not _is_prolonged:
         return
-    left_alone = {getattr(signal, name, None) for name in _LEFT_ALONE}
+    for name, timer in _TIMERS.items():
+        if callable(signal.getsignal(getattr(signal, name, signal.SIGTERM))):
+            with suppress(OSError, ValueError, AttributeError):  # another system, or interpreter
+                signal.setitimer(getattr(signal, timer), 0)
+    left_alone = {getattr(signal, name, None) for name in (*_LEFT_ALONE, *_TIMERS)}
     for number in signal.valid_signals() - left_alone:
         if callable(signal.getsignal(number)):
             with suppress(OSError, ValueError):  # it cannot be ignored; another interpreter
@@ -35,4 +44,4 @@ def _ignore_handled() -> None:
 
 
 # The exit runs first what was registered last: nearly all that the job does then comes before.
-atexit.register(_ignore_handled)
+atexit.register(_silence_handled)
