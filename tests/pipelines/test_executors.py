@@ -244,6 +244,8 @@ def test_a_step_that_a_lost_worker_had_not_begun_is_given_to_another(
     with closing(Pool(lambda _folder: config, tmp_path / "parsl")):
         assert _price(config, error, tmp_path / "fit") == 1
         (tmp_path / "fit").mkdir()
+        assert _price(config, error, tmp_path / "fit") == 1  # its code lies there
+        (tmp_path / "fit" / "started").touch()
         assert _price(config, error, tmp_path / "fit") > config.retries
         assert config.retry_handler(ValueError(), {"args": ()}) > config.retries
 

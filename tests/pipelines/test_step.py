@@ -18,7 +18,7 @@ import pytest
 
 from mlflow_perf.core.uris import absolute_store
 from mlflow_perf.node.exit_cause import End
-from mlflow_perf.node.step_notes import STARTED_COMMAND, write_end
+from mlflow_perf.node.step_notes import GIVEN_BACK, STARTED_COMMAND, read_status, write_end
 from mlflow_perf.pipelines import lost_step, processes, store_calls
 from mlflow_perf.pipelines import step as step_module
 from mlflow_perf.pipelines.graph import Step
@@ -220,6 +220,7 @@ def test_a_step_that_has_finished_is_only_reported_by_the_next_worker(job: StepJ
 def test_a_step_that_another_worker_has_begun_is_left_to_it(job: StepJob, said: str) -> None:
     """Two workers that run it would write the same files."""
     job.folder.mkdir()
+    (job.folder / "started").write_text("the-run")
     (job.folder / "ended").write_text(said)
     outcome = _failed(job)
     assert (outcome.message, outcome.is_lost) == ("its worker was lost", True)
@@ -230,6 +231,7 @@ def test_a_step_that_another_worker_has_begun_is_left_to_it(job: StepJob, said: 
 
 def test_a_step_that_nobody_has_begun_may_go_on(job: StepJob) -> None:
     """Until a worker has it; then only its report may be left."""
+    (job.folder / "code").mkdir(parents=True)  # the runner has copied it
     assert may_go_on(job)
     run_step(job)
     assert may_go_on(job)
@@ -248,7 +250,7 @@ def test_a_step_that_its_allocation_refuses_is_given_back(job: StepJob) -> None:
     refused = threading.Thread(target=lambda: outcomes.append(_failed(asking)))
     refused.start()
     until = time.monotonic() + 60
-    while not may_go_on(job) or not job.folder.is_dir():
+    while read_status(job.folder) != GIVEN_BACK:
         assert time.monotonic() < until, "it was not given back"
         time.sleep(0.01)
     ready.touch()

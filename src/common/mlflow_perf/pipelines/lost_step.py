@@ -37,7 +37,8 @@ _REFUSED = re.compile(
 
 def may_go_on(job: StepJob) -> bool:
     """Return whether another worker may have a step whose worker was lost."""
-    return not job.folder.is_dir() or read_status(job.folder) in ("FINISHED", GIVEN_BACK)
+    has_begun = (job.folder / STARTED).exists()
+    return not has_begun or read_status(job.folder) in ("FINISHED", GIVEN_BACK)
 
 
 def has_finished(folder: Path) -> bool:
@@ -57,15 +58,18 @@ def claim_step(job: StepJob) -> bool:
     Raises:
         StepEndedError: The pipeline was stopped before the step began.
     """
-    if job.folder.is_dir() and read_status(job.folder) != GIVEN_BACK:
+    started, was_given_back = job.folder / STARTED, read_status(job.folder) == GIVEN_BACK
+    if started.exists() and not was_given_back:
         return False
     if job.stop.exists():
         # The pipeline was stopped while the step waited for a worker; the runner records that.
         raise StepEndedError(Outcome(job.step.name, "SKIPPED"))
-    try:
-        job.folder.mkdir(parents=True)
-    except OSError:  # it cannot be made at all, and the step says why, unless it is there by now
-        return not job.folder.is_dir() or read_status(job.folder) == GIVEN_BACK
+    with contextlib.suppress(OSError):  # the step cannot write there either, and says why
+        job.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            started.touch(exist_ok=False)
+        except FileExistsError:
+            return was_given_back
     return True
 
 
