@@ -113,6 +113,13 @@ def test_every_signal_is_passed_on() -> None:
         assert process.returncode == 0
 
 
+@pytest.mark.parametrize("name", ["USR1", "TERM"])
+def test_what_the_command_sends_its_parent_does_not_come_back(name: str) -> None:
+    """It would die of its own message."""
+    with wrapped("sh", "-c", f"kill -{name} $PPID; sleep 0.3; exit 7") as process:
+        assert process.wait(60) == 7
+
+
 def test_an_alarm_that_was_set_for_the_command_ends_it() -> None:
     """`perl -e 'alarm 3; exec @ARGV' mlflow-perf run -- CMD`: the wrapper has the timer now."""
     alarm = "import signal; signal.setitimer(signal.ITIMER_REAL, 0.1)\nchild.release()"

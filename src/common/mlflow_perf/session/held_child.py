@@ -239,6 +239,10 @@ class HeldChild:
         # A write of ours to a closed pipe, or beyond the limit of a file's size, is not its fault.
         if came.number == signal.SIGCHLD or came.pid == os.getpid():
             return
+        # The command means its parent (`kill -USR1 $PPID`), or its group: itself it can reach.
+        job_control = _numbers((*_JOB_CONTROL, "CONT"))
+        if came.pid == self.pid and came.number not in job_control:
+            return
         # Under nohup SIGHUP comes too, and asks nobody to end.
         if signal.getsignal(came.number) is not signal.SIG_IGN:
             self.received.append(came.number)
@@ -253,7 +257,7 @@ class HeldChild:
         self._is_hung_up |= hung_up
         if came.code <= 0 or hung_up or came.number == signal.SIGALRM:
             # Stops and what ends them keep their order.
-            at_once = came.number in _numbers((*_JOB_CONTROL, "CONT"))
+            at_once = came.number in job_control
             due = time.monotonic() + (0 if at_once else _GRACE_SEC)
             self._held.append((due, (came.number, came.pid)))
 
