@@ -424,6 +424,12 @@ def test_the_gpu_has_the_memory_that_the_job_used(make_run: MakeRun) -> None:
     assert "T4" in azureml_lines(older)
 
 
+def test_without_a_run_there_is_nothing_to_advise() -> None:
+    """A fleet's component may have none that holds figures: durations that are no number."""
+    with pytest.raises(RunNotFoundError, match="There is no run with figures"):
+        right_size([])
+
+
 def test_no_run_with_figures_is_an_error(make_run: MakeRun) -> None:
     """Without figures there is no advice; a negative head-room is an error."""
     with pytest.raises(RunNotFoundError, match="no figures of its nodes"):

@@ -160,6 +160,8 @@ def read_measured(
 
 def explain_missing(runs: Sequence[PerfRun]) -> str:
     """Return why no run has figures of its nodes."""
+    if not runs:  # none has a duration that is a number, for one
+        return "There is no run with figures"
     if launcher := runs[0].tags.get(f"{TAG}elsewhere"):
         return f"The work of {runs[0].label} is not measured: {launcher} had it started elsewhere"
     if len(runs) == 1:
