@@ -395,7 +395,7 @@ def test_a_worker_that_is_lost_after_the_command_is_no_loss(
     _wait_for(lambda: ended.read_text().startswith("FINISHED") or None)
     wrapper = next(one for one in psutil.process_iter(["cmdline"]) if _is_of(one, ended.parent))
     next(above for above in wrapper.parents() if "spawn_main" in " ".join(above.cmdline())).kill()
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     ran = _ran(own, process.returncode, out, err)
     assert ran.code == 0, err
     assert [step["status"] for step in ran.out["steps"]] == ["FINISHED", "FINISHED"]
@@ -516,8 +516,8 @@ def _new_logs(store: Path, before: set[Path]) -> Iterator[Path]:
 
 
 def _wait_for(find: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 200
     while (found := find()) is None:
-        assert time.monotonic() < end, "it did not begin within a minute"
+        assert time.monotonic() < end, "it did not begin within minutes"
         time.sleep(0.05)
     return found
