@@ -29,6 +29,7 @@ _LOST = "its worker was lost"
 _KILL_SEC = 600.0
 """The most that Slurm may take to end an allocation's processes (`KillWait`; default: 30 s)."""
 _POLL_SEC = 0.1
+_REFUSAL_BYTES = 100_000
 _REFUSED = re.compile(
     r"srun: error: Unable to (create step|confirm allocation) for job \d+: "
     r"(Job/step already completing|Invalid job id)"
@@ -91,6 +92,8 @@ def give_back(job: StepJob, log: Path) -> None:
         StepEndedError: Another worker has the step by now.
     """
     with contextlib.suppress(OSError):
+        if log.stat().st_size > _REFUSAL_BYTES:
+            return  # the command has begun, and may have written gigabytes
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         if not (lines and all(line.startswith("srun: ") for line in lines)):
             return  # the command has begun
