@@ -265,14 +265,14 @@ def test_uninstall_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) 
 
 def test_uninstall_leaves_what_the_job_put_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that changes PYTHONPATH while it is watched finds its change afterwards."""
-    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", "/mine")
     gather.install()
     os.environ["PYTHONPATH"] += f"{os.pathsep}/later"
     gather.uninstall()
-    assert os.environ["PYTHONPATH"] == "/later"
+    assert os.environ["PYTHONPATH"] == f"/mine{os.pathsep}/later"
     gather.install()
     gather.uninstall()
-    assert os.environ["PYTHONPATH"] == "/later"
+    assert os.environ["PYTHONPATH"] == f"/mine{os.pathsep}/later"
 
 
 def _resolve(proxy: Any) -> int:

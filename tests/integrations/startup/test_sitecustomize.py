@@ -45,6 +45,16 @@ def test_sitecustomize_of_the_user_is_run(path: str, tmp_path: Path) -> None:
     assert left == "[]"
 
 
+def test_what_was_lent_is_taken_back(path: str, tmp_path: Path) -> None:
+    """A command that is a Python finds PYTHONPATH unset, as do the processes that it starts."""
+    script = """
+        import os, subprocess
+        print(os.environ.get("PYTHONPATH"))
+        subprocess.run(["sh", "-c", "echo ${PYTHONPATH-unset}"], check=True)
+    """
+    assert _run(script, tmp_path, path).stdout.split() == ["unset", "None"]
+
+
 def test_interpreter_without_us(path: str, tmp_path: Path) -> None:
     """A Python below the session in which mlflow_perf is not installed runs as without us."""
     script = f"import runpy; runpy.run_path({path + '/sitecustomize.py'!r})"

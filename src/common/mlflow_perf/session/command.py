@@ -22,6 +22,7 @@ from mlflow_perf.core.program_age import program_age_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.uris import first_line
+from mlflow_perf.integrations import startup
 from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_oom_counts
 from mlflow_perf.readers.process.reaped import find_ended_child
 from mlflow_perf.recorders.rank_commands import RankCommand
@@ -161,7 +162,8 @@ def run_command(
     recording = Recording(name, settings, is_command=True, hold=hold)
     try:
         _try_step(recording.gather)
-        child: HeldChild | _PlainChild = HeldChild(argv) if _CAN_HOLD else _PlainChild(argv)
+        with startup.lend_to(argv):
+            child: HeldChild | _PlainChild = HeldChild(argv) if _CAN_HOLD else _PlainChild(argv)
     except OSError as error:
         _log.warning("The command runs without a report: no process can be started (%s).", error)
         recording.abandon()

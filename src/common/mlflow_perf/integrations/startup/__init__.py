@@ -1,18 +1,24 @@
-"""Start-up code of the Python processes below a session; `sitecustomize.py` runs it there.
+"""Start-up code of the Python processes below a session.
 
-This folder is on their PYTHONPATH, so its files import nothing of mlflow_perf at the top.
+`mlflow_perf.pth`, which is installed beside the package, runs it in every Python of that
+environment; in others `sitecustomize.py` does, where this folder is on their PYTHONPATH. So its
+files import nothing of mlflow_perf at the top.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from mlflow_perf.integrations.startup._mlflow_perf_startup import call, forget
 
-__all__ = ["add_to_path", "call", "forget", "remove_from_path"]
+__all__ = ["add_to_path", "call", "forget", "lend_to", "remove_from_path"]
 
 _FOLDER = str(Path(__file__).parent)
+_PYTHON = re.compile(r"(.*/)?python[\d.]*t?")
 _users: set[str] = set()
 _is_added = False
 
@@ -25,17 +31,39 @@ def _read_path() -> list[str]:
 def add_to_path(user: str) -> None:
     """Let the Python processes that are started from now on run the start-up code.
 
+    Those in whose environment mlflow-perf is installed run it by `mlflow_perf.pth` there. For all
+    others it is put on PYTHONPATH, if that has a value: a job may have a default for it, or add to
+    it, which says something else where it is not set.
+
     Args:
         user: What needs it; the path is restored when the last user is removed.
     """
     global _is_added  # noqa: PLW0603 - a process has one environment
     parts = _read_path()
     if not _users:
-        _is_added = _FOLDER not in parts
+        _is_added = bool(parts) and _FOLDER not in parts
     # First: where a signal handler of the job raises in here, `remove_from_path` takes all back.
     _users.add(user)
     if _is_added and _FOLDER not in parts:
         _set_path([_FOLDER, *parts])
+
+
+@contextmanager
+def lend_to(argv: Sequence[str]) -> Iterator[None]:
+    """Let a command run the start-up code if it is a Python, be it of another environment.
+
+    It takes the folder from its PYTHONPATH again before any code of the job can read that.
+    """
+    # Others may be `-E`, `-I` or `-S`, with which it does not read our file.
+    is_plain = not "".join(argv[1:2]).startswith("-") or argv[1] in ("-m", "-c", "-u")
+    is_lent = is_plain and "PYTHONPATH" not in os.environ and bool(_PYTHON.fullmatch(argv[0]))
+    if is_lent:
+        _set_path([_FOLDER])
+    try:
+        yield
+    finally:
+        if is_lent:
+            _set_path([])
 
 
 def remove_from_path(user: str) -> None:

@@ -111,20 +111,6 @@ def forget(name: str) -> None:
         sys.meta_path.remove(_finder)
 
 
-def note_unseen_runs(folder: str) -> None:
-    """Tell the session above, in a file, of an interpreter that has MLflow, but no mlflow-perf."""
-
-    def note(_module: ModuleType) -> None:
-        import importlib.util
-        import os
-
-        if importlib.util.find_spec("mlflow_perf") is None:
-            with open(f"{folder}/unseen-{os.getpid()}.spool", "w") as file:  # noqa: PTH123 - as above
-                file.write(sys.executable)
-
-    call("mlflow", note)
-
-
 def sample(folder: str) -> None:
     """Sample the stacks of this process for the session above it, if that asks for it.
 
