@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from mlflow_perf.core.clean_text import clean
 from mlflow_perf.core.handler_errors import is_from_handler
-from mlflow_perf.core.originals import os
+from mlflow_perf.core.originals import may_log, os
 
 if sys.platform != "win32":
     import resource
@@ -86,7 +86,8 @@ class SafeLogger:
 
     It does not import `logging`, which calls `time.time` and registers functions for forks and the
     exit: a command under `mlflow-perf run` may have replaced those, and have no use for `logging`.
-    Nobody has set a handler there, so a warning is written as Python's last resort would write it.
+    Nobody has set a handler there, so a warning is written as Python's last resort would write it,
+    and so it is while a record would call what the job has put in the place of the clock.
 
     Args:
         name: Name of the module whose logger it is.
@@ -114,7 +115,7 @@ class SafeLogger:
                 self._logger = module.getLogger(self._name)
             if level >= _WARNING:  # a name, or what a server said, may hold a terminal's commands
                 args = tuple(clean(one) if _is_text(one) else one for one in args)
-            if self._logger is not None:
+            if self._logger is not None and may_log():
                 is_on = self._logger.isEnabledFor(level)
                 is_on = is_on and (level >= _WARNING or _is_asked_for(self._logger))
                 if is_on and takes_text():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.format import format_count
+from mlflow_perf.core.originals import os
 from mlflow_perf.core.own_cost import as_own, bring
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
@@ -46,6 +46,7 @@ from mlflow_perf.session.patience import Patience
 from mlflow_perf.session.run_recording import RunRecording
 from mlflow_perf.session.run_sources import detect_node, open_job_readers
 from mlflow_perf.session.signals import SignalWatch
+from mlflow_perf.session.stand_ins import meets_stand_in
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.reporting_notes import note_reporting
@@ -102,8 +103,8 @@ class RunRecorder:
                 return
             block = _find_block()
             is_blocks = block is not None and block.run_id == run.run_id
-            if is_blocks or is_joined(run, self._state_folder):
-                return  # something else reports to it
+            if is_blocks or meets_stand_in("run", run.run_id) or is_joined(run, self._state_folder):
+                return  # something else reports to it, or nothing can
             if not self._node.samples:
                 self._gather()  # another rank of this node samples for all of them
                 return
@@ -263,7 +264,7 @@ class RunRecorder:
             copied.merge(recorder)
         # Mostly there is no file but this process's own.
         with contextlib.suppress(OSError):
-            if folder is not None and len(os.listdir(folder)) > 1:  # noqa: PTH208 - 10 µs
+            if folder is not None and len(os.listdir(folder)) > 1:
                 collect_operations(folder, copied)
         return copied
 
@@ -368,9 +369,8 @@ def _close(recording: RunRecording, outcome: Outcome) -> None:
 
 
 def _find_around(recording: RunRecording) -> str | None:
-    block = _find_block()
-    is_in_block = block is not None and block is recording.block
-    return find_run_around(recording, block.run_id if is_in_block else None)
+    block = recording.block if recording.block is _find_block() else None
+    return find_run_around(recording, None if block is None else block.run_id)
 
 
 def _find_block() -> Any:

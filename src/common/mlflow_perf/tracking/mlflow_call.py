@@ -47,7 +47,8 @@ _TURN_SEC = 20.0
 _LOOK_SEC = 0.5  # how often to look what is wrong with a call
 _POOL = "urllib3.connectionpool"
 _one_loads = Lock()
-_MOCKED = (builtins, "open"), *((subprocess, one) for one in ("run", "Popen", "check_output"))
+_MOCKED = (builtins, "open"), *((time, one) for one in ("time", "time_ns", "monotonic", "sleep"))
+_MOCKED_AT_IMPORT = tuple((subprocess, one) for one in ("run", "Popen", "check_output"))
 
 
 def _keep_fault(record: logging.LogRecord) -> bool:
@@ -176,7 +177,7 @@ class MlflowCall(BackgroundCall[T]):
                     f"MLflow cannot be imported now: {by} replaces {replaced.__name__}"
                 )
         # Its import asks `uname -p`: the mock would count that, and Python keep its answer.
-        for module, function in _MOCKED if is_new else _MOCKED[:1]:
+        for module, function in (*_MOCKED, *(_MOCKED_AT_IMPORT if is_new else ())):
             if type(getattr(module, function)).__module__ == "unittest.mock":
                 raise RuntimeError(f"MLflow cannot be called now: a mock replaces {function}")
         private = (

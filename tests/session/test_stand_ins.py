@@ -1,0 +1,128 @@
+"""Blocks in tests of the job, whose mocks count its calls or have one value for each."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import mlflow
+import pytest
+
+import mlflow_perf
+from mlflow_perf.session import stand_ins
+
+MOCKED = [
+    "builtins.open", "getpass.getuser", "json.dumps", "logging.getLogger", "os.cpu_count",
+    "os.fork", "os.getcwd", "os.getpid", "os.listdir", "os.makedirs", "os.path.exists",
+    "os.replace", "os.sched_getaffinity", "os.stat", "os.statvfs", "pathlib.Path.exists",
+    "pathlib.Path.mkdir", "random.random", "requests.Session.request", "shutil.rmtree",
+    "signal.signal", "socket.gethostname", "socket.socket", "subprocess.Popen",
+    "tempfile.mkdtemp", "threading.Thread", "time.monotonic", "time.perf_counter",
+    "time.process_time", "time.sleep", "time.time", "time.time_ns", "uuid.uuid4",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand_ins, "_told", set())
+
+
+@pytest.mark.parametrize("name", MOCKED)
+def test_no_call_of_ours_takes_a_value_of_a_mock(name: str) -> None:
+    """Neither the block's begin nor its end nor the line about it."""
+    importlib.import_module(name.partition(".")[0])
+    with mock.patch(name, side_effect=[]) as mocked:
+        with mlflow_perf.report("job") as perf, mlflow_perf.report("inner"):
+            pass
+        assert mocked.call_count == 0
+    assert perf.run_id is None
+
+
+def test_a_mock_with_a_signature_counts_too() -> None:
+    """With `autospec` it is a function."""
+    with mock.patch("time.sleep", autospec=True) as sleep:
+        with mlflow_perf.report("job") as perf:
+            time.sleep(1.0)
+        sleep.assert_called_once_with(1.0)
+    assert perf.run_id is None
+
+
+def test_a_mock_in_the_place_of_mlflow_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test may do without it altogether."""
+    fake = mock.MagicMock()
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    with mlflow_perf.report("job") as perf:
+        pass
+    assert (fake.mock_calls, perf.run_id) == ([], None)
+
+
+def test_one_line_says_what_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """A suite of a thousand tests with the same mock needs it once."""
+    for _ in range(2):
+        with mock.patch("time.sleep"), mlflow_perf.report("job"):
+            pass
+    assert caplog.messages == ["The block 'job' is not reported: a mock replaces time.sleep."]
+
+
+def test_the_line_needs_no_clock_of_the_job(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A record of `logging` would call it."""
+    with mock.patch("time.time", side_effect=[1.0]), mlflow_perf.report("job"):
+        assert time.time() == 1.0
+    assert "'job' is not reported: a mock replaces time.time." in capsys.readouterr().err
+    assert caplog.messages == []
+
+
+def _next_of(values: Iterator[float]) -> list[Callable[[], float]]:
+    return [values.__next__, lambda: next(values)]
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_clock_with_few_values_keeps_them(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test may replace a clock without a mock."""
+    values = iter([1.0, 3.5])
+    monkeypatch.setattr(time, "time", _next_of(values)[kind])
+    with mlflow_perf.report("job") as perf:
+        took_sec = -(time.time() - time.time())
+    assert (took_sec, perf.run_id) == (2.5, None)
+
+
+def test_a_block_that_mocks_inside_is_reported(store: str) -> None:
+    """It began, and ended, with the functions of the system."""
+    with mlflow_perf.report("job") as perf:
+        with mock.patch("os.getpid", side_effect=[1, 2]):
+            assert (os.getpid(), os.getpid()) == (1, 2)
+        with mock.patch.object(pathlib.Path, "exists", side_effect=[True]):
+            assert pathlib.Path("x").exists()
+    assert perf.run_id is not None
+
+
+def test_the_loggers_of_the_job_are_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
+    """Once the clock is the system's, a message goes where the job wants it."""
+    with mock.patch("time.time", return_value=0.0):
+        assert stand_ins.meets_stand_in("block", "job")
+    with mock.patch("time.sleep"):
+        assert stand_ins.meets_stand_in("block", "job")
+    assert not stand_ins.meets_stand_in("block", "job")
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_a_run_of_autolog_that_meets_a_mock_is_not_reported(
+    store: str, caplog: pytest.LogCaptureFixture, request: Any
+) -> None:
+    """Its figures would cost calls of the job's own functions."""
+    mlflow_perf.autolog()
+    request.addfinalizer(lambda: mlflow_perf.autolog(disable=True))
+    with mock.patch("time.sleep") as sleep, mlflow.start_run() as run:
+        pass
+    assert sleep.call_count == 0
+    said = [one for one in caplog.messages if "not reported" in one]
+    assert said == [f"The run {run.info.run_id!r} is not reported: a mock replaces time.sleep."]
