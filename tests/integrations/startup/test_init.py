@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from tests.alone import alone
@@ -46,10 +48,11 @@ def test_a_path_that_is_not_set_stays_so(
 @pytest.mark.parametrize(
     ("argv", "is_lent"),
     [
-        (["python"], True),
-        (["/opt/theirs/bin/python3.12", "train.py"], True),
-        (["python3", "-m", "train"], True),
-        (["python3", "-I", "train.py"], False),
+        ([sys.executable], True),
+        ([sys.executable, "train.py"], True),
+        ([sys.executable, "-m", "train"], True),
+        ([sys.executable, "-I", "train.py"], False),
+        (["/opt/none/bin/python3", "train.py"], False),
         (["sh", "train.sh"], False),
         (["make"], False),
     ],
@@ -71,3 +74,15 @@ def test_a_path_that_is_set_is_lent_to_nobody(value: str, monkeypatch: pytest.Mo
     with startup.lend_to(["python", "train.py"]):
         assert os.environ["PYTHONPATH"] == value
     assert os.environ["PYTHONPATH"] == value
+
+
+def test_the_path_is_not_lent_to_a_script_with_the_name_of_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster's wrapper may have a default for it."""
+    script = tmp_path / "python"
+    script.write_text('#!/bin/sh\nexport PYTHONPATH=${PYTHONPATH:-/opt/lib}\nexec python3 "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with startup.lend_to([str(script), "train.py"]):
+        assert "PYTHONPATH" not in os.environ

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mlflow_perf.core.originals import open_file
 from mlflow_perf.integrations.startup._mlflow_perf_startup import call, forget
 
 __all__ = ["add_to_path", "call", "forget", "lend_to", "remove_from_path"]
@@ -52,11 +54,14 @@ def add_to_path(user: str) -> None:
 def lend_to(argv: Sequence[str]) -> Iterator[None]:
     """Let a command run the start-up code if it is a Python, be it of another environment.
 
-    It takes the folder from its PYTHONPATH again before any code of the job can read that.
+    It takes the folder from its PYTHONPATH again before any code of the job can read that. A script
+    of the name would not, and neither does a Python with `-E`, `-I` or `-S`.
     """
-    # Others may be `-E`, `-I` or `-S`, with which it does not read our file.
-    is_plain = not "".join(argv[1:2]).startswith("-") or argv[1] in ("-m", "-c", "-u")
-    is_lent = is_plain and "PYTHONPATH" not in os.environ and bool(_PYTHON.fullmatch(argv[0]))
+    option, is_lent = "".join(argv[1:2]), False
+    is_plain = not option.startswith("-") or option in ("-m", "-c", "-u")
+    if is_plain and "PYTHONPATH" not in os.environ and _PYTHON.fullmatch(argv[0]):
+        with suppress(OSError), open_file(shutil.which(argv[0]) or "", "rb") as program:
+            is_lent = program.read(4) == b"\x7fELF"
     if is_lent:
         _set_path([_FOLDER])
     try:
