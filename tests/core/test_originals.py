@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import mlflow_perf
-from mlflow_perf.core import originals
+from mlflow_perf.core import originals, replaced
 from mlflow_perf.readers import defaults
+from mlflow_perf.session import stand_ins
 
 _MOCKED = (
     (builtins, "open"), (os, "getpid"), (os, "listdir"), (os, "statvfs"), (os, "open"),
@@ -118,17 +119,17 @@ def test_the_environment_is_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_block_in_replaced_files_says_that_it_is_not_reported(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its run and document would be in files that nobody sees; the job goes on."""
 
     class FakeOs:
         """What pyfakefs puts into each module."""
 
-    monkeypatch.setattr(originals, "_shown_os", FakeOs())
+    monkeypatch.setattr(replaced, "os", FakeOs())
+    monkeypatch.setattr(stand_ins, "_told", set())
     with mlflow_perf.report("job") as perf:
         assert perf.run_id is None
     by = FakeOs.__module__.partition(".")[0]
-    assert caplog.messages == [
-        f"The block 'job' is not reported: {by} replaces the system's files."
-    ]
+    said = f"mlflow-perf: the block 'job' is not reported: {by} replaces the system's files\n"
+    assert capsys.readouterr().err == said

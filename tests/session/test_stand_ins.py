@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import pathlib
 import sys
@@ -16,6 +15,7 @@ import mlflow
 import pytest
 
 import mlflow_perf
+from mlflow_perf.core.replaced import explain_replaced, is_mock
 from mlflow_perf.session import stand_ins
 
 MOCKED = [
@@ -63,22 +63,20 @@ def test_a_mock_in_the_place_of_mlflow_is_not_called(monkeypatch: pytest.MonkeyP
     assert (fake.mock_calls, perf.run_id) == ([], None)
 
 
-def test_one_line_says_what_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_says_what_is_replaced(capsys: pytest.CaptureFixture[str]) -> None:
     """A suite of a thousand tests with the same mock needs it once."""
     for _ in range(2):
         with mock.patch("time.sleep"), mlflow_perf.report("job"):
             pass
-    assert caplog.messages == ["The block 'job' is not reported: a mock replaces time.sleep."]
+    said = "mlflow-perf: the block 'job' is not reported: a mock replaces time.sleep\n"
+    assert capsys.readouterr().err == said
 
 
-def test_the_line_needs_no_clock_of_the_job(
-    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    """A record of `logging` would call it."""
-    with mock.patch("time.time", side_effect=[1.0]), mlflow_perf.report("job"):
-        assert time.time() == 1.0
-    assert "'job' is not reported: a mock replaces time.time." in capsys.readouterr().err
-    assert caplog.messages == []
+def test_a_mock_of_the_standard_error_hears_nothing() -> None:
+    """The line has no other place."""
+    with mock.patch("sys.stderr") as stream, mlflow_perf.report("job") as perf:
+        pass
+    assert (stream.mock_calls, perf.run_id) == ([], None)
 
 
 def _next_of(values: Iterator[float]) -> list[Callable[[], float]]:
@@ -105,18 +103,8 @@ def test_a_block_that_mocks_inside_is_reported(store: str) -> None:
     assert perf.run_id is not None
 
 
-def test_the_loggers_of_the_job_are_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
-    """Once the clock is the system's, a message goes where the job wants it."""
-    with mock.patch("time.time", return_value=0.0):
-        assert stand_ins.meets_stand_in("block", "job")
-    with mock.patch("time.sleep"):
-        assert stand_ins.meets_stand_in("block", "job")
-    assert not stand_ins.meets_stand_in("block", "job")
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-
-
 def test_a_run_of_autolog_that_meets_a_mock_is_not_reported(
-    store: str, caplog: pytest.LogCaptureFixture, request: Any
+    store: str, capsys: pytest.CaptureFixture[str], request: Any
 ) -> None:
     """Its figures would cost calls of the job's own functions."""
     mlflow_perf.autolog()
@@ -124,5 +112,65 @@ def test_a_run_of_autolog_that_meets_a_mock_is_not_reported(
     with mock.patch("time.sleep") as sleep, mlflow.start_run() as run:
         pass
     assert sleep.call_count == 0
-    said = [one for one in caplog.messages if "not reported" in one]
-    assert said == [f"The run {run.info.run_id!r} is not reported: a mock replaces time.sleep."]
+    said = f"the run {run.info.run_id!r} is not reported: a mock replaces time.sleep"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "copy.deepcopy", "fcntl.fcntl", "hashlib.sha256", "math.sqrt", "mmap.mmap", "numpy.array",
+        "os.fspath", "re.compile", "resource.getrlimit", "resource.getrusage", "sys.intern",
+        "threading.Thread.start", "threading.current_thread", "threading.get_ident", "weakref.ref",
+    ],
+)  # fmt: skip
+def test_a_mock_anywhere_in_python_is_noticed(name: str) -> None:
+    """Nobody keeps a list of what a report and MLflow call."""
+    with mock.patch(name) as mocked:
+        with mlflow_perf.report("job") as perf:
+            pass
+        assert mocked.call_count == 0
+    assert perf.run_id is None
+
+
+@pytest.mark.parametrize("in_test", [True, False])
+def test_a_function_of_a_test_is_noticed_in_a_test(
+    in_test: bool, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    """Pytest's `monkeypatch` is as usual as mocks; a job in use may have good reasons for one."""
+    if not in_test:
+        monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    original, calls = os.path.isfile, list[object]()
+
+    def is_file(path: Any) -> bool:
+        calls.append(path)
+        return original(path)
+
+    monkeypatch.setattr(os.path, "isfile", is_file)
+    with mlflow_perf.report("job") as perf:
+        pass
+    assert (perf.run_id is None) == in_test
+    assert not (in_test and calls)
+
+
+def test_what_python_and_libraries_have_replaced_is_no_stand_in() -> None:
+    """Otherwise no block of this process would be reported."""
+    assert explain_replaced() == ""
+    kept = mock.MagicMock()  # of a module of the job's
+    assert explain_replaced() == ""
+    assert is_mock(kept)
+
+
+def test_a_clock_of_freezegun_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `auto_tick_seconds` each look at it moves it."""
+    looks: list[int] = []
+    code = compile(
+        "def fake_time():\n    looks.append(1)\n    return 0.0", "site-packages/f.py", "exec"
+    )
+    names: dict[str, Any] = {"looks": looks, "__name__": "freezegun.api"}
+    exec(code, names)
+    monkeypatch.setattr(time, "time", names["fake_time"])
+    with mlflow_perf.report("job") as perf:
+        pass
+    assert (looks, perf.run_id) == ([], None)
+    assert explain_replaced() == "freezegun replaces time.time"

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os as _shown_os
 import sys as _shown_sys
-import time as _shown_time
 import types
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 
@@ -41,76 +39,6 @@ def load_native(name: str, *functions: str) -> Any:
     fresh = module_from_spec(spec)
     BuiltinImporter.exec_module(fresh)
     return fresh
-
-
-# Whatever a report and MLflow may call: (module, class or nothing).
-_CALLED = (
-    ("builtins", ""), ("time", ""), ("os", ""), ("os.path", ""), ("pathlib", ""),
-    ("pathlib", "Path"), ("io", ""), ("shutil", ""), ("tempfile", ""), ("json", ""), ("uuid", ""),
-    ("random", ""), ("getpass", ""), ("platform", ""), ("socket", ""), ("subprocess", ""),
-    ("threading", ""), ("signal", ""), ("datetime", ""), ("logging", ""), ("sqlite3", ""),
-    ("http.client", ""), ("urllib.request", ""), ("requests", ""), ("requests", "Session"),
-    ("mlflow", ""), ("mlflow.tracking", ""), ("mlflow.tracking.fluent", ""),
-    ("mlflow.tracking.client", "MlflowClient"),
-)  # fmt: skip
-_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "time_ns")
-
-
-def explain_replaced() -> str:
-    """Return what a test of the job has replaced that a report would call, or nothing.
-
-    A mock counts its calls, or has one value for each, and so may a clock be: calls of ours and of
-    MLflow's would be among them.
-    """
-    # A library as pyfakefs replaces the `os` that each module holds.
-    if (shown := type(_shown_os)) is not types.ModuleType:
-        return f"{shown.__module__.partition('.')[0]} replaces the system's files"
-    if "unittest.mock" in _shown_sys.modules or "mock" in _shown_sys.modules:
-        for module, kind in _CALLED:
-            place = _shown_sys.modules.get(module)
-            place = getattr(place, kind, None) if kind else place
-            found = _find_mock(dict(getattr(place, "__dict__", {})))
-            if found or _is_mock(place):
-                return f"a mock replaces {'.'.join(filter(None, (module, kind, found)))}"
-    for clock in _CLOCKS:
-        if _is_of_job(getattr(_shown_time, clock, None)):
-            return f"the job replaces time.{clock}"
-    return ""
-
-
-def may_log() -> bool:
-    """Return whether a record of `logging`, which notes the time and the process, calls the system.
-
-    Otherwise it calls what the job has put there.
-    """
-    called = (_shown_time.time, _shown_time.time_ns, getattr(_shown_os, "getpid", None))
-    return not any(_is_mock(one) or _is_of_job(one) for one in called)
-
-
-def _is_of_job(function: object) -> bool:
-    """Return whether a function is neither the interpreter's nor a library's, as freezegun's is."""
-    if function is None or is_native(function):
-        return False
-    file = getattr(getattr(function, "__code__", None), "co_filename", "")
-    return not any(folder in file for folder in ("site-packages", "dist-packages"))
-
-
-def _is_mock(value: object) -> bool:
-    # With `autospec` it is a function that has the mock.
-    kind = type(getattr(value, "mock", None) if type(value) is types.FunctionType else value)
-    return kind.__module__ in ("unittest.mock", "mock.mock")
-
-
-def _find_mock(named: Mapping[str, object]) -> str:
-    """Return the name of the first mock among the names of a module or class, or nothing."""
-    kinds = set(map(type, named.values()))  # a look at each of a thousand would take a millisecond
-    made = types.FunctionType in kinds and any(
-        type(one) is types.FunctionType and one.__code__.co_filename == "<string>"  # as of autospec
-        for one in named.values()
-    )
-    if made or any(kind.__module__.endswith("mock") for kind in kinds):
-        return next((name for name, one in named.items() if _is_mock(one)), "")
-    return ""
 
 
 # A stream that the job replaces is flushed when nobody holds it any more.

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import select
-import stat
 import sys
+from stat import S_ISCHR, S_ISREG
 from typing import TYPE_CHECKING, TextIO
 
 from mlflow_perf.core.clean_text import clean
 from mlflow_perf.core.handler_errors import is_from_handler
-from mlflow_perf.core.originals import may_log, os
+from mlflow_perf.core.originals import os
+from mlflow_perf.core.replaced import may_log
 
 if sys.platform != "win32":
-    import resource
+    from resource import RLIMIT_FSIZE, getrlimit
 
 if TYPE_CHECKING:
     import logging
 
     _ExcInfo = bool | BaseException
 
+_poll = getattr(select, "poll", None)  # a test of the job may replace it
 _DEBUG, _INFO, _WARNING = 10, 20, 30
 _STDERR, _PATIENCE_MS, _LINE_BYTES = 2, 500, 4096
 
@@ -33,9 +35,9 @@ def takes_text() -> bool:
 
     In a file, the place of the line is the end then.
     """
-    if not hasattr(select, "poll"):  # Windows
+    if _poll is None:  # Windows
         return True
-    waiting = select.poll()
+    waiting = _poll()
     waiting.register(_STDERR, select.POLLOUT)
     try:
         if not (os.get_inheritable(_STDERR) and _has_room(_STDERR)):
@@ -55,7 +57,7 @@ def go_to_end(handle: int) -> None:
     Raises:
         OSError: When the descriptor is closed.
     """
-    if stat.S_ISREG(os.fstat(handle).st_mode):
+    if S_ISREG(os.fstat(handle).st_mode):
         os.lseek(handle, 0, os.SEEK_END)
 
 
@@ -69,14 +71,14 @@ def _is_standard_error(stream: TextIO) -> bool:
 def _has_room(handle: int) -> bool:
     """Return whether a file or a device takes a line: no full disk, no limit of a file's size."""
     facts = os.fstat(handle)
-    if stat.S_ISCHR(facts.st_mode):
+    if S_ISCHR(facts.st_mode):
         try:
             os.write(handle, b"")
         except OSError:  # /dev/full refuses even nothing
             return False
-    if not stat.S_ISREG(facts.st_mode):
+    if not S_ISREG(facts.st_mode):
         return True
-    disk, limit = os.fstatvfs(handle), resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    disk, limit = os.fstatvfs(handle), getrlimit(RLIMIT_FSIZE)[0]
     is_full = disk.f_blocks > 0 and disk.f_bavail == 0
     return not is_full and (limit < 0 or facts.st_size + _LINE_BYTES <= limit)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mlflow_perf.core.originals import explain_replaced
-from mlflow_perf.core.safe_log import get_logger
+import sys
 
-_log = get_logger(__name__)
+from mlflow_perf.core.replaced import explain_replaced, is_mock
+from mlflow_perf.session.closing_line import write_line
+
 _told: set[str] = set()
 
 
@@ -19,5 +20,6 @@ def meets_stand_in(kind: str, name: str) -> bool:
     replaced = explain_replaced()
     if replaced and replaced not in _told:
         _told.add(replaced)
-        _log.warning("The %s %r is not reported: %s.", kind, name, replaced)
+        if not is_mock(sys.stderr):  # `logging` would call a dozen functions of Python
+            write_line(f"mlflow-perf: the {kind} {name!r} is not reported: {replaced}")
     return bool(replaced)

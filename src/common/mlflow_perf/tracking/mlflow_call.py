@@ -47,6 +47,7 @@ _TURN_SEC = 20.0
 _LOOK_SEC = 0.5  # how often to look what is wrong with a call
 _POOL = "urllib3.connectionpool"
 _one_loads = Lock()
+_map = mmap.mmap  # a test may replace it meanwhile
 _MOCKED = (builtins, "open"), *((time, one) for one in ("time", "time_ns", "monotonic", "sleep"))
 _MOCKED_AT_IMPORT = tuple((subprocess, one) for one in ("run", "Popen", "check_output"))
 
@@ -184,7 +185,7 @@ class MlflowCall(BackgroundCall[T]):
             {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
         )
         try:
-            mmap.mmap(-1, _IMPORT_BYTES if is_new else _CALL_BYTES, **private).close()
+            _map(-1, _IMPORT_BYTES if is_new else _CALL_BYTES, **private).close()
         except (OSError, ValueError, MemoryError) as error:
             raise RuntimeError(f"too little memory is left to call MLflow ({error})") from None
         room = find_memory_room(Groups().find("memory")) if is_new else None

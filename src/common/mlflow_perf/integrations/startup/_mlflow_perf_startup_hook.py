@@ -24,11 +24,21 @@ def follow_process() -> None:
     """
     global _is_followed  # noqa: PLW0603 - of the process
     folder = os.environ.get("MLFLOW_PERF_SPOOL")
-    if folder and not _is_followed:
-        _is_followed = True
-        _startup.call("proxystore.store.metrics", _follow_proxystore)
-        _note_unseen_runs(folder)
-        _startup.sample(folder)
+    if not folder or _is_followed:
+        return
+
+    def note_unseen_runs(_module: ModuleType) -> None:
+        import importlib.util
+
+        # The session above tells of an interpreter that has MLflow, but no mlflow-perf.
+        if importlib.util.find_spec("mlflow_perf") is None:
+            with open(f"{folder}/unseen-{os.getpid()}.spool", "w") as file:  # noqa: PTH123 - light
+                file.write(sys.executable)
+
+    _is_followed = True
+    _startup.call("proxystore.store.metrics", _follow_proxystore)
+    _startup.call("mlflow", note_unseen_runs)
+    _startup.sample(folder)
 
 
 def _follow_proxystore(module: ModuleType) -> None:
@@ -36,16 +46,3 @@ def _follow_proxystore(module: ModuleType) -> None:
 
     # Only here: it imports the recorder, which few processes need.
     importlib.import_module("mlflow_perf.integrations.proxystore").follow(module)
-
-
-def _note_unseen_runs(folder: str) -> None:
-    """Tell the session above, in a file, of an interpreter that has MLflow, but no mlflow-perf."""
-
-    def note(_module: ModuleType) -> None:
-        import importlib.util
-
-        if importlib.util.find_spec("mlflow_perf") is None:
-            with open(f"{folder}/unseen-{os.getpid()}.spool", "w") as file:  # noqa: PTH123 - light
-                file.write(sys.executable)
-
-    _startup.call("mlflow", note)

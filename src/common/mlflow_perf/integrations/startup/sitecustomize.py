@@ -26,6 +26,8 @@ sys.path[:] = [part for part in _path if os.path.abspath(part) != _here]  # noqa
 try:
     # The user's own, now that ours is out of the way.
     __import__(__name__)
-except ImportError:
+except ImportError as error:
+    if getattr(error, "name", __name__) != __name__:  # there is one, which misses another module
+        raise
     # The import system expects to find the module that it began to load.
     sys.modules[__name__] = _ours  # type: ignore[assignment] # it was there: this is it

@@ -1,0 +1,113 @@
+"""What a test of the job has replaced: mocks and clocks whose calls are the job's alone.
+
+Each call of ours would take one of the values that a mock has, or be counted by it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import types
+from typing import Any
+
+from mlflow_perf.core.originals import is_native
+
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "time_ns")
+# With those of Python, the modules that a report and MLflow's calls use.
+_LIBRARIES = {
+    "google", "mlflow", "msgspec", "numpy", "packaging", "psutil", "requests", "sqlalchemy",
+    "urllib3", "yaml",
+}  # fmt: skip
+# What was made of a text, Python's own files and ours.
+_NOT_OF_JOB = (
+    "<",
+    types.__file__.removesuffix("types.py"),
+    __file__.removesuffix("core/replaced.py"),
+)
+_MOCKS = ("unittest.mock", "mock.mock")
+# The types of most names: a look at each name of Python's modules takes long.
+_NO_MOCKS = {
+    bool, bytes, dict, float, int, list, set, str, tuple, type, type(None), types.ModuleType,
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, property, classmethod, staticmethod,
+}  # fmt: skip
+
+
+def explain_replaced() -> str:
+    """Return what the job has replaced that a report would call, or nothing."""
+    # A library as pyfakefs replaces the `os` that each module holds.
+    if (shown := type(os)) is not types.ModuleType:
+        return f"{shown.__module__.partition('.')[0]} replaces the system's files"
+    # In a test, the job's own function in a module of Python's stands for one, too: pytest sets it.
+    in_test = "PYTEST_CURRENT_TEST" in os.environ
+    for name, module in list(sys.modules.items()) if in_test or _has_mocks() else ():
+        if found := _find_stand_in(name, module, in_test=in_test):
+            return found
+    for clock in _CLOCKS:
+        # One of freezegun may go on by a second with each call.
+        if not is_native(one := getattr(time, clock)):
+            by = "the job" if _is_of_job(one) else one.__module__.partition(".")[0]
+            return f"{by} replaces time.{clock}"
+    return ""
+
+
+def may_log() -> bool:
+    """Return whether a record of `logging`, which notes the time and the process, calls the system.
+
+    Otherwise it calls what the job has put there.
+    """
+    return all(map(is_native, (time.time, time.time_ns, getattr(os, "getpid", len))))
+
+
+def is_mock(value: object) -> bool:
+    """Return whether a value is a mock of `unittest.mock`; with `autospec` it is a function."""
+    kind = type(getattr(value, "mock", None) if type(value) is types.FunctionType else value)
+    return kind.__module__ in _MOCKS and hasattr(kind, "assert_called")
+
+
+def _has_mocks() -> bool:
+    """Return whether there is a mock: each has a class of its own."""
+    kinds = [sys.modules[name].Base for name in _MOCKS if name in sys.modules]
+    for kind in kinds:  # it grows
+        kinds += kind.__subclasses__()
+    return any(
+        vars(sys.modules[kind.__module__]).get(kind.__name__) is not kind
+        for kind in kinds
+        if kind.__module__ in _MOCKS
+    )
+
+
+def _find_stand_in(name: str, module: Any, *, in_test: bool) -> str:
+    """Return what is replaced in a module that we may use, or nothing."""
+    top = name.partition(".")[0]
+    if (top not in sys.stdlib_module_names and top not in _LIBRARIES) or top == "unittest":
+        return ""
+    if is_mock(module):
+        return f"a mock replaces {name}"
+    inside = dict(getattr(module, "__dict__", {}))
+    kinds = {
+        f"{name}.{key}": dict(vars(one))
+        for key, one in inside.items()
+        if isinstance(one, type) and one.__module__ == name
+    }
+    for place, named in {name: inside, **kinds}.items():
+        for key, one in named.items():
+            kind = type(one)
+            if kind in _NO_MOCKS:
+                continue
+            if kind is not types.FunctionType or one.__code__.co_filename == "<string>":
+                if is_mock(one):  # with `autospec`, a function that was made of a text
+                    return f"a mock replaces {place}.{key}"
+            elif (
+                in_test and not one.__code__.co_filename.startswith(_NOT_OF_JOB) and _is_of_job(one)
+            ):
+                return f"the job replaces {place}.{key}"
+    return ""
+
+
+def _is_of_job(function: object) -> bool:
+    """Return whether a function that is not built in is neither Python's nor a library's."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    is_library = any(folder in file for folder in ("site-packages", "dist-packages"))
+    return not (is_library or file.startswith(_NOT_OF_JOB))
