@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import pathlib
+import subprocess
 import sys
+import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -133,6 +136,24 @@ def test_a_mock_anywhere_in_python_is_noticed(name: str) -> None:
     assert perf.run_id is None
 
 
+@pytest.mark.parametrize("name", ["re.compile", "os.getpid", "time.monotonic"])
+def test_nothing_is_imported_under_a_mock(name: str) -> None:
+    """Its answers would stay in our modules; the name has its effect later."""
+    code = f"""
+import os, re, time
+from unittest import mock
+import mlflow_perf
+with mock.patch({name!r}) as mocked:
+    with mlflow_perf.report("job"):
+        pass
+    print(mocked.call_count)
+print(mlflow_perf.report.__module__)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["0", "mlflow_perf.session.report"]
+    assert ended.stderr == f"mlflow_perf.report has no effect: a mock replaces {name}.\n"
+
+
 @pytest.mark.parametrize("in_test", [True, False])
 def test_a_function_of_a_test_is_noticed_in_a_test(
     in_test: bool, monkeypatch: pytest.MonkeyPatch, store: str
@@ -174,3 +195,36 @@ def test_a_clock_of_freezegun_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> N
         pass
     assert (looks, perf.run_id) == ([], None)
     assert explain_replaced() == "freezegun replaces time.time"
+
+
+def test_another_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a report sets for child processes would be in the job's own dict."""
+    monkeypatch.setattr(os, "environ", {"A": "1"})
+    with mlflow_perf.report("job") as perf:
+        pass
+    assert perf.run_id is None
+    assert list(os.environ) == ["A"]
+
+
+def test_a_class_of_a_test_is_noticed_and_a_hook_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks are there to be set."""
+
+    class Popen:
+        """Starts nothing."""
+
+    monkeypatch.setattr(sys, "excepthook", lambda *_: None)
+    monkeypatch.setattr(threading, "excepthook", lambda *_: None)
+    assert explain_replaced() == ""
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    assert explain_replaced() == "the job replaces subprocess.Popen"
+
+
+def test_a_lazy_module_stays_unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks it for an attribute loads it."""
+
+    class Lazy(types.ModuleType):
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    monkeypatch.setitem(sys.modules, "sunau", Lazy("sunau"))
+    assert explain_replaced() == ""

@@ -28,10 +28,11 @@ _NOT_OF_JOB = (
 _MOCKS = ("unittest.mock", "mock.mock")
 # The types of most names: a look at each name of Python's modules takes long.
 _NO_MOCKS = {
-    bool, bytes, dict, float, int, list, set, str, tuple, type, type(None), types.ModuleType,
+    bool, bytes, dict, float, int, list, set, str, tuple, type(None), types.ModuleType,
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, property, classmethod, staticmethod,
 }  # fmt: skip
+_MADE = (type, types.FunctionType)
 
 
 def explain_replaced() -> str:
@@ -39,6 +40,8 @@ def explain_replaced() -> str:
     # A library as pyfakefs replaces the `os` that each module holds.
     if (shown := type(os)) is not types.ModuleType:
         return f"{shown.__module__.partition('.')[0]} replaces the system's files"
+    if type(os.environ).__name__ != "_Environ":
+        return "the job replaces os.environ"
     # In a test, the job's own function in a module of Python's stands for one, too: pytest sets it.
     in_test = "PYTEST_CURRENT_TEST" in os.environ
     for name, module in list(sys.modules.items()) if in_test or _has_mocks() else ():
@@ -61,14 +64,17 @@ def may_log() -> bool:
 
 
 def is_mock(value: object) -> bool:
-    """Return whether a value is a mock of `unittest.mock`; with `autospec` it is a function."""
-    kind = type(getattr(value, "mock", None) if type(value) is types.FunctionType else value)
+    """Return whether a value is a mock of `unittest.mock`."""
+    kind = type(value)
+    if kind is types.FunctionType and value.__code__.co_filename == "<string>":  # type: ignore[attr-defined]
+        kind = type(getattr(value, "mock", None))  # with `autospec` it is a function
     return kind.__module__ in _MOCKS and hasattr(kind, "assert_called")
 
 
 def _has_mocks() -> bool:
     """Return whether there is a mock: each has a class of its own."""
-    kinds = [sys.modules[name].Base for name in _MOCKS if name in sys.modules]
+    found = (getattr(sys.modules.get(name), "Base", None) for name in _MOCKS)
+    kinds: list[type] = [kind for kind in found if isinstance(kind, type)]
     for kind in kinds:  # it grows
         kinds += kind.__subclasses__()
     return any(
@@ -83,9 +89,11 @@ def _find_stand_in(name: str, module: Any, *, in_test: bool) -> str:
     top = name.partition(".")[0]
     if (top not in sys.stdlib_module_names and top not in _LIBRARIES) or top == "unittest":
         return ""
-    if is_mock(module):
+    is_module = isinstance(module, types.ModuleType)
+    if not is_module and is_mock(module):
         return f"a mock replaces {name}"
-    inside = dict(getattr(module, "__dict__", {}))
+    # A lazy module is loaded when anybody asks it for an attribute.
+    inside = dict(object.__getattribute__(module, "__dict__")) if is_module else {}
     kinds = {
         f"{name}.{key}": dict(vars(one))
         for key, one in inside.items()
@@ -93,21 +101,22 @@ def _find_stand_in(name: str, module: Any, *, in_test: bool) -> str:
     }
     for place, named in {name: inside, **kinds}.items():
         for key, one in named.items():
-            kind = type(one)
-            if kind in _NO_MOCKS:
+            if type(one) in _NO_MOCKS:
                 continue
-            if kind is not types.FunctionType or one.__code__.co_filename == "<string>":
-                if is_mock(one):  # with `autospec`, a function that was made of a text
-                    return f"a mock replaces {place}.{key}"
-            elif (
-                in_test and not one.__code__.co_filename.startswith(_NOT_OF_JOB) and _is_of_job(one)
-            ):
+            if is_mock(one):
+                return f"a mock replaces {place}.{key}"
+            # Hooks and the like are there to be set.
+            is_set = key.startswith("_") or key.endswith("hook") or key == "showwarning"
+            if in_test and not is_set and isinstance(one, _MADE) and _is_of_job(one):
                 return f"the job replaces {place}.{key}"
     return ""
 
 
-def _is_of_job(function: object) -> bool:
-    """Return whether a function that is not built in is neither Python's nor a library's."""
-    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+def _is_of_job(value: Any) -> bool:
+    """Return whether a function or class is neither Python's nor a library's."""
+    if isinstance(value, type):
+        file = getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>"
+    else:  # a clock may be the method of an iterator
+        file = getattr(getattr(value, "__code__", None), "co_filename", "")
     is_library = any(folder in file for folder in ("site-packages", "dist-packages"))
     return not (is_library or file.startswith(_NOT_OF_JOB))
