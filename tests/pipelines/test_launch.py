@@ -57,6 +57,16 @@ def test_a_step_of_one_rank_goes_to_its_node() -> None:
         assert _ranks(None, 1, 1, PARSL_MPI_PREFIX=prefix)[0].command[0] == "bash"
 
 
+def test_a_wrapper_that_a_launcher_starts_is_told_its_file() -> None:
+    """Its options come after its own words, wherever these are."""
+    wrapper = (*WRAPPER, "--name", "c", "--", "env")
+    launcher = ("srun", "--nodelist", "other")
+    for words in ((), launcher):
+        rank = Rank((*words, *wrapper, "bash"), {}, "std_log.txt").follow(Path("ended"))
+        end_file = ("--end-file", "ended")
+        assert rank.command == (*words, *WRAPPER, *end_file, *wrapper[len(WRAPPER) :], "bash")
+
+
 @pytest.mark.parametrize("option", ["-hosts", "--nodelist"])
 @pytest.mark.parametrize("variable", ["PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"])
 def test_torch_finds_its_place_on_parsls_nodes(option: str, variable: str) -> None:

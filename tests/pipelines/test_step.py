@@ -137,6 +137,22 @@ def test_a_step_that_works(job: StepJob) -> None:
     assert job.outputs[0].is_dir()
 
 
+@pytest.mark.e2e
+def test_a_step_on_another_node_is_followed(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where its worker is lost after the command, it is known to have finished."""
+    monkeypatch.setattr(StepJob, "make_wrapper", MAKE_WRAPPER)
+    launcher = tmp_path / "srun"
+    launcher.write_text('#!/bin/sh\nshift 2\n"$@"\ncat "$FOLDER/ended" >"$FOLDER/after"\n')
+    launcher.chmod(0o755)
+    monkeypatch.setenv("PARSL_MPI_PREFIX", f"{launcher} --nodelist other")
+    monkeypatch.setenv("FOLDER", str(job.folder))
+    outcome = run_step(_change(job, command='cat "$FOLDER/ended"'))
+    assert (outcome.status, _log(job)) == ("FINISHED", "STARTED")
+    assert (job.folder / "after").read_text() == "FINISHED"
+
+
 @pytest.mark.parametrize(
     ("command", "cause", "is_told"),
     [

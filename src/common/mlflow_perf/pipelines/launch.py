@@ -54,14 +54,15 @@ class Rank:
     environment: dict[str, str]
     log: str
 
-    def follow(self, file: Path, wrapper: int) -> Rank:
+    def follow(self, file: Path) -> Rank:
         """Return it with the option of its wrapper to tell of the command in a file.
 
         Args:
             file: The file.
-            wrapper: After how many words of the command the wrapper's options come.
         """
-        command = (*self.command[:wrapper], "--end-file", str(file), *self.command[wrapper:])
+        # The words of a launcher may come first.
+        end = self.command.index(WRAPPER[2]) + len(WRAPPER[2:])
+        command = (*self.command[:end], "--end-file", str(file), *self.command[end:])
         return replace(self, command=command)
 
 

@@ -15,7 +15,7 @@ from mlflow_perf.core.uris import redact_password, redact_text
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.node.exit_cause import End
 from mlflow_perf.node.step_notes import ENDED, UNSTARTED, write_end
-from mlflow_perf.pipelines.launch import WRAPPER, plan_ranks
+from mlflow_perf.pipelines.launch import plan_ranks
 from mlflow_perf.pipelines.lost_step import claim_step, find_given_back, give_back, read_lost_end
 from mlflow_perf.pipelines.output_folder import remove_outputs
 from mlflow_perf.pipelines.processes import run_ranks
@@ -129,9 +129,11 @@ def _run_attempts(
         ranks = plan_ranks(job.step, environ, wrapper=wrapper)
         environ = job.make_outer(environ, attempt) if wrapper else environ
         is_alone = len(ranks) == 1 and ranks[0].command[: len(wrapper)] == wrapper
-        limits = job.make_limits(attempt, is_followed=is_alone and bool(wrapper))
+        # One that Parsl starts on another node is followed, too: its worker, on the allocation's
+        # first node, may be lost while the report is on its way.
+        limits = job.make_limits(attempt, is_followed=job.step.ranks == 1 and bool(wrapper))
         if limits.followed:
-            ranks = [ranks[0].follow(limits.followed, len(WRAPPER))]
+            ranks = [ranks[0].follow(limits.followed)]
         with sized.limit(ranks) as tried:
             ended = run_ranks(tried.ranks, folder=code, logs=logs, environ=environ, limits=limits)
         outcome = replace(
