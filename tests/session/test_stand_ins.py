@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pathlib
+import pkgutil
 import subprocess
 import sys
 import threading
@@ -195,6 +196,41 @@ def test_a_clock_of_freezegun_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> N
         pass
     assert (looks, perf.run_id) == ([], None)
     assert explain_replaced() == "freezegun replaces time.time"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fcntl.fcntl", "json.dumps", "logging.getLogger", "os.getpid", "os.listdir", "os.makedirs",
+        "os.open", "os.unlink", "pathlib.Path.mkdir", "shutil.rmtree", "tempfile.mkdtemp",
+        "threading.Event", "time.process_time",
+    ],
+)  # fmt: skip
+def test_a_mock_that_outlives_the_block_is_put_aside(name: str, store: str) -> None:
+    """pytest-mock starts it in the block, and stops it when the test has ended."""
+    patcher = mock.patch(name)
+    with mlflow_perf.report("job") as perf:
+        mocked = patcher.start()
+    shown = pkgutil.resolve_name(name.replace(".", ":", 1) if "Path" in name else name)
+    patcher.stop()
+    assert (mocked.call_count, shown) == (0, mocked)
+    assert perf.run_id is not None
+    assert not is_mock(pkgutil.resolve_name(name.replace(".", ":", 1)))
+
+
+def test_a_mock_of_the_jobs_own_stays_in_its_place(store: str) -> None:
+    """Another thread of the job may need it, and no call of ours meets it."""
+    module = types.ModuleType("mine")
+    sys.modules["mine"] = module
+    patcher = mock.patch("mine.load", create=True)
+    seen: list[object] = []
+    with mlflow_perf.report("job"):
+        mocked = patcher.start()
+        with stand_ins.mocks_aside():
+            seen.append(vars(module)["load"])
+    patcher.stop()
+    del sys.modules["mine"]
+    assert seen == [mocked]
 
 
 def test_another_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

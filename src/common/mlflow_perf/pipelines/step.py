@@ -129,8 +129,6 @@ def _run_attempts(
         ranks = plan_ranks(job.step, environ, wrapper=wrapper)
         environ = job.make_outer(environ, attempt) if wrapper else environ
         is_alone = len(ranks) == 1 and ranks[0].command[: len(wrapper)] == wrapper
-        # One that Parsl starts on another node is followed, too: its worker, on the allocation's
-        # first node, may be lost while the report is on its way.
         limits = job.make_limits(attempt, is_followed=job.step.ranks == 1 and bool(wrapper))
         if limits.followed:
             ranks = [ranks[0].follow(limits.followed)]

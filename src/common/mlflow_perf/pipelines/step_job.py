@@ -108,7 +108,8 @@ class StepJob:
 
         Args:
             attempt: Its number.
-            is_followed: Whether its only command is started by a wrapper.
+            is_followed: Whether its only command is started by a wrapper, be it on another node:
+                the worker may be lost while the report is on its way.
         """
         return Limits(
             self.step.timeout_sec,

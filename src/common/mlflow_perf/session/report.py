@@ -33,7 +33,7 @@ from mlflow_perf.session.recording import Recording
 from mlflow_perf.session.run_check import check_run
 from mlflow_perf.session.run_finder import find_tracking_uri
 from mlflow_perf.session.signals import SignalWatch
-from mlflow_perf.session.stand_ins import meets_stand_in
+from mlflow_perf.session.stand_ins import meets_stand_in, mocks_aside
 from mlflow_perf.session.turn import Turn
 from mlflow_perf.tracking.reporting_notes import note_reporting
 
@@ -189,18 +189,19 @@ class Session:
             return
         # A forked child that leaves its parent's block must not report in the parent's name.
         if current() is self:
-            try:
-                outcome, self._turn.has_ended = Outcome.from_error(error), True
-                with self._harmless():
-                    if self._recording is not None:
-                        self._recording.note_end()
-                    if self._watch is not None:
-                        self._watch.settle()
-                        ended_by = [number for number in self._watch.received if number in _ENDING]
-                        outcome = _killed(ended_by[0]) if ended_by else outcome
-                self._finish(outcome)
-            finally:  # what is left, if a handler of the job raised meanwhile
-                self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
+            with mocks_aside():
+                try:
+                    outcome, self._turn.has_ended = Outcome.from_error(error), True
+                    with self._harmless():
+                        if self._recording is not None:
+                            self._recording.note_end()
+                        if self._watch is not None:
+                            self._watch.settle()
+                            ended_by = [one for one in self._watch.received if one in _ENDING]
+                            outcome = _killed(ended_by[0]) if ended_by else outcome
+                    self._finish(outcome)
+                finally:  # what is left, if a handler of the job raised meanwhile
+                    self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
 
     def _finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         try:
@@ -345,11 +346,10 @@ def _killed(number: int) -> Outcome:
 def _finish_at_exit() -> None:
     """Finish blocks that the interpreter's end cuts off: in a daemon thread, or never left."""
     here = [session for session, pid in list(_sending.items()) if pid == os.getpid()]
+    outcome = Outcome("KILLED", "the interpreter ended inside the block")
     for session in (*here, current()):
         if session is not None:
-            session._finish(  # noqa: SLF001 - of this module
-                Outcome("KILLED", "the interpreter ended inside the block")
-            )
+            session._finish(outcome)  # noqa: SLF001 - of this module
 
 
 def _renew_guard() -> None:

@@ -46,7 +46,7 @@ from mlflow_perf.session.patience import Patience
 from mlflow_perf.session.run_recording import RunRecording
 from mlflow_perf.session.run_sources import detect_node, open_job_readers
 from mlflow_perf.session.signals import SignalWatch
-from mlflow_perf.session.stand_ins import meets_stand_in
+from mlflow_perf.session.stand_ins import meets_stand_in, mocks_aside
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.reporting_notes import note_reporting
@@ -154,6 +154,7 @@ class RunRecorder:
             _close(recording, Outcome(status, type(error).__name__ if failed else None))
 
     @as_own()
+    @mocks_aside()
     def run_ended(self, run_id: str) -> None:
         """Send the report of a run that has ended."""
         with self._lock:
@@ -175,8 +176,7 @@ class RunRecorder:
             recording = None if os.getpid() != self._pid else open_runs.pop(run_id, None)
             if recording is not None:
                 self._deleted[run_id] = recording
-            surplus = list(self._deleted)[:-_MAX_DELETED]
-            given_up = [self._deleted.pop(one) for one in surplus]
+            given_up = [self._deleted.pop(one) for one in list(self._deleted)[:-_MAX_DELETED]]
         for one in given_up:
             one.discard()
 
