@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import io
 import logging
-import mmap
 import os
 import resource
 import signal
@@ -135,7 +134,7 @@ def test_mlflow_is_not_called_without_memory_for_it(monkeypatch: pytest.MonkeyPa
     def refuse(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(mmap, "mmap", refuse)
+    monkeypatch.setattr(mlflow_call, "_map", refuse)
     with pytest.raises(RuntimeError, match="too little memory is left to call MLflow"):
         MlflowCall(lambda: None, name="test")
 
