@@ -42,8 +42,9 @@ def explain_replaced() -> str:
         return f"{shown.__module__.partition('.')[0]} replaces the system's files"
     if type(os.environ).__name__ != "_Environ":
         return "the job replaces os.environ"
-    # In a test, the job's own function in a module of Python's stands for one, too: pytest sets it.
-    in_test = "PYTEST_CURRENT_TEST" in os.environ
+    # In a test, the job's own function in a module of Python's stands for one, too. pytest sets the
+    # variable, which what a test starts has as well.
+    in_test = "PYTEST_CURRENT_TEST" in os.environ and "_pytest" in sys.modules
     for name, module in list(sys.modules.items()) if in_test or _has_mocks() else ():
         if found := _find_stand_in(name, module, in_test=in_test):
             return found
