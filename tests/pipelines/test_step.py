@@ -148,6 +148,7 @@ def test_a_step_on_another_node_is_followed(
     launcher.chmod(0o755)
     monkeypatch.setenv("PARSL_MPI_PREFIX", f"{launcher} --nodelist other")
     monkeypatch.setenv("FOLDER", str(job.folder))
+    job = replace(job, place=Place(f"sqlite:///{tmp_path / 'x.db'}"))  # the wrapper is a real one
     outcome = run_step(_change(job, command='cat "$FOLDER/ended"'))
     assert (outcome.status, _log(job)) == ("FINISHED", "STARTED")
     assert (job.folder / "after").read_text() == "FINISHED"

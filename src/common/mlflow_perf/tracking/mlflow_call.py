@@ -26,6 +26,7 @@ from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.held_name import holding
 from mlflow_perf.core.late_signals import expect_long_exit
 from mlflow_perf.core.originals import sys
+from mlflow_perf.core.replaced import is_mock
 from mlflow_perf.core.restart_flag import handlers_interrupt_as_before
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line, is_http, redact_password
@@ -179,7 +180,7 @@ class MlflowCall(BackgroundCall[T]):
                 )
         # Its import asks `uname -p`: the mock would count that, and Python keep its answer.
         for module, function in (*_MOCKED, *(_MOCKED_AT_IMPORT if is_new else ())):
-            if type(getattr(module, function)).__module__ == "unittest.mock":
+            if is_mock(getattr(module, function)):
                 raise RuntimeError(f"MLflow cannot be called now: a mock replaces {function}")
         private = (
             {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}

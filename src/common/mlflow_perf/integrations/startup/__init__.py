@@ -1,8 +1,8 @@
 """Start-up code of the Python processes below a session.
 
 `mlflow_perf.pth`, which is installed beside the package, runs it in every Python of that
-environment; in others `sitecustomize.py` does, where this folder is on their PYTHONPATH. So its
-files import nothing of mlflow_perf at the top.
+environment; in others `sitecustomize.py` does, where this folder is on their PYTHONPATH. So the
+other files here import nothing of mlflow_perf at the top.
 """
 
 from __future__ import annotations
