@@ -189,30 +189,29 @@ class Session:
             return
         # A forked child that leaves its parent's block must not report in the parent's name.
         if current() is self:
-            with mocks_aside():
-                try:
-                    outcome, self._turn.has_ended = Outcome.from_error(error), True
-                    with self._harmless():
-                        if self._recording is not None:
-                            self._recording.note_end()
-                        if self._watch is not None:
-                            self._watch.settle()
-                            ended_by = [one for one in self._watch.received if one in _ENDING]
-                            outcome = _killed(ended_by[0]) if ended_by else outcome
-                    self._finish(outcome)
-                finally:  # what is left, if a handler of the job raised meanwhile
-                    self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
+            try:
+                outcome, self._turn.has_ended = Outcome.from_error(error), True
+                with mocks_aside(), self._harmless():
+                    if self._recording is not None:
+                        self._recording.note_end()
+                    if self._watch is not None:
+                        self._watch.settle()
+                        ended_by = [one for one in self._watch.received if one in _ENDING]
+                        outcome = _killed(ended_by[0]) if ended_by else outcome
+                self._finish(outcome)
+            finally:  # what is left, if a handler of the job raised meanwhile
+                self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
 
     def _finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         try:
-            with self._harmless():
+            with mocks_aside(), self._harmless():
                 if (recording := self._recording) is not None:
                     recording.finish(outcome, limit_sec=limit_sec)
                     self.document, self.summary = recording.document, recording.summary
                     note_reporting(recording.run, recording.document, age_sec=self._turn.age_sec)
         finally:
             try:
-                with self._harmless():
+                with mocks_aside(), self._harmless():
                     if self._watch is not None:
                         self._watch.disarm()
             finally:

@@ -37,13 +37,13 @@ def mocks_aside() -> Iterator[None]:
     """
     patcher = getattr(sys.modules.get("unittest.mock"), "_patch", None)
     aside: list[tuple[Any, str, Any]] = []
-    for one in list(getattr(patcher, "_active_patches", ())):
-        target = getattr(one, "target", None)
-        name = getattr(target, "__module__" if isinstance(target, type) else "__name__", "")
-        if is_called(str(name)) and hasattr(one, "temp_original"):
-            aside.append((target, one.attribute, getattr(target, one.attribute)))
-            setattr(target, one.attribute, one.temp_original)
     try:
+        for one in list(getattr(patcher, "_active_patches", ())):
+            target = getattr(one, "target", None)
+            name = getattr(target, "__module__" if isinstance(target, type) else "__name__", "")
+            if is_called(str(name)) and hasattr(one, "temp_original"):
+                aside.append((target, one.attribute, getattr(target, one.attribute)))
+                setattr(target, one.attribute, one.temp_original)
         yield
     finally:
         for target, attribute, mock in reversed(aside):
