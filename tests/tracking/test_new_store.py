@@ -104,6 +104,10 @@ def test_races_are_told_from_faults(tmp_path: Path) -> None:
     ):
         assert find_race_sec(RuntimeError(text), uri) == 60
     assert find_race_sec(OSError("No space left on device"), uri) == 0
+    taken = "(sqlite3.IntegrityError) UNIQUE constraint failed: runs.run_uuid"
+    assert find_race_sec(RuntimeError(taken), uri) == 0
+    taken = '(psycopg2.errors.UniqueViolation) … violates unique constraint "run_pk"'
+    assert find_race_sec(RuntimeError(taken), "postgresql://127.0.0.1/mlflow") == 0
     assert find_race_sec(RuntimeError("database is locked"), "http://127.0.0.1:5000") == 0
 
 

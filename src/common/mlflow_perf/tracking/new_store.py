@@ -31,6 +31,8 @@ _RACES = (
     "duplicate column",
     "unique constraint",
 )
+# SQLite's and PostgreSQL's words for a run of this id: the job's own `uuid4` gives one twice.
+_RUN_IDS = ("runs.run_uuid", "run_pk")
 OTHER_SCHEMA = "out-of-date database schema"
 """MLflow's words for a database of another version; it may also be half made."""
 
@@ -164,7 +166,8 @@ def find_race_sec(error: BaseException, uri: str) -> float:
         if find_local_database(uri) is None:
             return _OTHER_SCHEMA_SEC
         return _RACE_SEC if is_unmade(uri) else 0.0
-    return _RACE_SEC if any(race in text for race in _RACES) else 0.0
+    is_race = any(race in text for race in _RACES) and not any(key in text for key in _RUN_IDS)
+    return _RACE_SEC if is_race else 0.0
 
 
 def ride_out_races(call: Callable[[], T], uri: str) -> T:
