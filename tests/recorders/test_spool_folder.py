@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_perf.node.place import Node
-from mlflow_perf.recorders import spool_folder
+from mlflow_perf.recorders import rank_turn, spool_folder
 from mlflow_perf.recorders.rank_commands import RankCommand
 from mlflow_perf.recorders.spool_folder import SpoolFolder, remove_left_over
 
@@ -19,6 +19,7 @@ from mlflow_perf.recorders.spool_folder import SpoolFolder, remove_left_over
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(rank_turn, "_last", {})
 
 
 def _folder(rank: int, *, ranks: int = 2) -> SpoolFolder:
@@ -198,6 +199,31 @@ def test_a_rank_that_never_starts_is_not_waited_for_long(
     assert sum(waits) == pytest.approx(waited, abs=0.1)
 
 
+def test_a_rank_in_its_next_block_is_not_waited_for(waits: list[float]) -> None:
+    """It left a barrier a moment before this rank, ended its block, and has begun the next one."""
+    first, second = _folder(0), _folder(1)
+    second.leave()
+    ahead = _folder(1)
+    first.wait_for_others(30)
+    assert (waits, ahead.path == first.path) == ([], False)
+    first.remove()
+    assert _folder(0).path == ahead.path  # whose records are in its report
+    assert ahead.path is not None
+    assert ahead.path.exists()
+
+
+def test_a_later_block_waits_briefly_for_ranks_without_one(waits: list[float]) -> None:
+    """Only the first rank evaluates; the start of the processes was long ago."""
+    first, second = _folder(0), _folder(1)
+    second.leave()
+    first.wait_for_others(30)
+    first.remove()
+    time.sleep(0.1)
+    alone = _folder(0)
+    alone.wait_for_others(30)
+    assert sum(waits) == pytest.approx(0.1 + 3 * 0.1, abs=0.03)
+
+
 def test_a_dead_rank_is_not_waited_for(waits: list[float]) -> None:
     """A rank that has ended records nothing more."""
     first, second = _folder(0), _folder(1)
@@ -223,7 +249,7 @@ def _die_in_a_block(rank: int) -> None:
 def test_a_rank_says_how_its_block_ended_and_one_that_died_was_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The others' ends are known, not one's own; what a rank said before it came again is void."""
+    """The others' ends are known, not one's own; the next block knows of none."""
     first, second = _folder(0, ranks=3), _folder(1, ranks=3)
     _die_in_a_block(2)
     first.leave("FINISHED")
@@ -232,11 +258,10 @@ def test_a_rank_says_how_its_block_ended_and_one_that_died_was_killed(
     failed = RankCommand(os.getpid(), 0.0, "FAILED", "ValueError")
     assert first.list_other_ends() == [failed, killed]
     _folder(1, ranks=3)
-    first = _folder(0, ranks=3)
-    assert first.list_other_ends() == [killed]
+    assert _folder(0, ranks=3).list_other_ends() == []
     # A process of another container cannot be seen, whether it lives or not.
     monkeypatch.setattr(spool_folder, "pid_namespace", lambda: "pid:[1]")
-    assert first.list_other_ends() == []
+    assert first.list_other_ends() == [failed]
     first.remove()
     assert first.path is not None
     assert not first.path.exists()

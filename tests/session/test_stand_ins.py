@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pathlib
@@ -20,6 +21,7 @@ import pytest
 
 import mlflow_perf
 from mlflow_perf.core.replaced import explain_replaced, is_mock
+from mlflow_perf.session import report as report_module
 from mlflow_perf.session import stand_ins
 
 MOCKED = [
@@ -206,31 +208,65 @@ def test_a_clock_of_freezegun_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> N
         "threading.Event", "time.process_time",
     ],
 )  # fmt: skip
-def test_a_mock_that_outlives_the_block_is_put_aside(name: str, store: str) -> None:
+@pytest.mark.parametrize("end_first", ["block", "exit"])
+def test_the_report_of_a_block_that_a_mock_outlives_comes_later(
+    name: str, end_first: str, store: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     """pytest-mock starts it in the block, and stops it when the test has ended."""
     patcher = mock.patch(name)
     with mlflow_perf.report("job") as perf:
         mocked = patcher.start()
+        time.sleep(0.01)
     shown = pkgutil.resolve_name(name.replace(".", ":", 1) if "Path" in name else name)
     patcher.stop()
     assert (mocked.call_count, shown) == (0, mocked)
-    assert perf.run_id is not None
     assert not is_mock(pkgutil.resolve_name(name.replace(".", ":", 1)))
+    assert not perf.summary
+    time.sleep(0.3)  # of no block
+    if end_first == "exit":
+        report_module._finish_at_exit()
+    else:
+        with mlflow_perf.report("next"):
+            assert perf.summary
+    assert 0.01 < perf.summary["duration_sec"] < 0.25
+    run = mlflow.get_run(str(perf.run_id))
+    assert (run.info.status, "duration_sec" in run.data.metrics) == ("FINISHED", True)
+    assert f"mlflow-perf: the block 'job' is reported later: a mock replaces {name}" in (
+        capfd.readouterr().err
+    )
 
 
-def test_a_mock_of_the_jobs_own_stays_in_its_place(store: str) -> None:
-    """Another thread of the job may need it, and no call of ours meets it."""
-    module = types.ModuleType("mine")
-    sys.modules["mine"] = module
-    patcher = mock.patch("mine.load", create=True)
-    seen: list[object] = []
-    with mlflow_perf.report("job"):
-        mocked = patcher.start()
-        with stand_ins.mocks_aside():
-            seen.append(vars(module)["load"])
-    patcher.stop()
-    del sys.modules["mine"]
-    assert seen == [mocked]
+def test_a_mock_is_in_its_place_for_other_threads_while_a_block_ends(store: str) -> None:
+    """One that was put aside meanwhile would let them delete what the test protects."""
+    real, is_over = list[str](), threading.Event()
+
+    def clean() -> None:
+        while not is_over.is_set():
+            if os.getcwd() != "mocked":
+                real.append(os.getcwd())
+
+    with contextlib.ExitStack() as later, mlflow_perf.report("job"):
+        later.enter_context(mock.patch("os.getcwd", return_value="mocked"))
+        cleaner = threading.Thread(target=clean)
+        cleaner.start()
+        later.callback(cleaner.join)
+        later.callback(is_over.set)
+    assert not real
+
+
+def test_a_run_that_ends_among_mocks_has_no_report(store: str) -> None:
+    """The job ends it itself; `mlflow_perf.autolog()` leaves it as it is."""
+    autolog = mlflow_perf.autolog
+    autolog()
+    try:
+        with contextlib.ExitStack() as later, mlflow.start_run() as run:
+            mocked = later.enter_context(mock.patch("os.open"))
+        count = mocked.call_count
+    finally:
+        autolog(disable=True)
+    found = mlflow.get_run(run.info.run_id)
+    assert (count, found.info.status) == (0, "FINISHED")
+    assert "duration_sec" not in found.data.metrics
 
 
 def test_another_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

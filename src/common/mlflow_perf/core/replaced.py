@@ -42,6 +42,9 @@ def explain_replaced() -> str:
         return f"{shown.__module__.partition('.')[0]} replaces the system's files"
     if type(os.environ).__name__ != "_Environ":
         return "the job replaces os.environ"
+    for name, one in vars(os.environ).items():
+        if is_mock(one):
+            return f"a mock replaces os.environ.{name}"
     # In a test, the job's own function in a module of Python's stands for one, too. pytest sets the
     # variable, which what a test starts has as well.
     in_test = "PYTEST_CURRENT_TEST" in os.environ and "_pytest" in sys.modules

@@ -41,6 +41,8 @@ get_ident: Callable[[], int] = _native.get_ident
 get_native_id: Callable[[], int] = _native.get_native_id
 """Returns the kernel's number of this thread."""
 
+_join = threading.Thread.join
+
 _LOOK_SEC = 0.05
 _SLICE_SEC = 0.5  # the longest wait of a thread that may be the job's main thread
 _STACK_BYTES = 2 << 20  # an import of MLflow needs more than 64 KiB
@@ -300,6 +302,6 @@ class Thread(threading.Thread):
         if not self.is_alive():
             return
         if self._native_pid is None:
-            super().join(timeout)
+            _join(self, timeout)
         else:
             self._ended.wait(timeout)

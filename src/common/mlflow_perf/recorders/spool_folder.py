@@ -22,9 +22,11 @@ from mlflow_perf.node.exit_cause import boot_id, pid_namespace
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import BLOCK, COMMAND, RankCommand, RankCommands
+from mlflow_perf.recorders.rank_turn import RankTurn
 
-# Each rank has a file `<rank>.rank` with its process id and that id's namespace while it records,
-# an empty file `<rank>.came` from its beginning on, and a file `<rank>.block` from its end on.
+# Each rank has a file `<rank>.rank` with its process id and that id's namespace while it records, a
+# file `<rank>.came` from its beginning on, with its block's name if the first rank has it too, and
+# a file `<rank>.block` from its end on.
 _RECORDING = ".rank"
 _STARTED = ".came"
 # The rank that samples has a file with its process id, and its run's id once it has one.
@@ -58,6 +60,7 @@ class SpoolFolder:
         node: Place of this process in its job.
         run_id: The run that all ranks were given; identifies the job if the launcher gives no id.
         parent: Where a job of one process has its folder.
+        block: The name of the block.
 
     Attributes:
         path: The folder; None if it could not be made, so that only this process is recorded.
@@ -66,7 +69,7 @@ class SpoolFolder:
         above: The commands of the wrappers that each rank on this node runs in; None without them.
     """
 
-    def __init__(self, node: Node, run_id: str | None, *, parent: Path) -> None:
+    def __init__(self, node: Node, run_id: str | None, *, parent: Path, block: str = "") -> None:
         self._node = node
         self.is_shared = node.world_size > 1 and not node.pool
         self._started = time.monotonic()
@@ -74,6 +77,8 @@ class SpoolFolder:
         self.commands: RankCommands | None = None
         self.above: RankCommands | None = None
         self._blocks: RankCommands | None = None
+        self._block = block
+        self._turn: RankTurn | None = None
         try:
             if not self.is_shared:
                 with contextlib.suppress(OSError):
@@ -105,14 +110,24 @@ class SpoolFolder:
         name = hashlib.sha256(job.encode()).hexdigest()[:16]
         owner = os.getuid() if hasattr(os, "getuid") else 0
         base = Path(tempfile.gettempdir()) / f"mlflow-perf-{owner}"
-        path = base / f"{_SHARED}{name}"
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if hasattr(os, "getuid") and (path.is_symlink() or base.lstat().st_uid != owner):
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if hasattr(os, "getuid") and (base.is_symlink() or base.lstat().st_uid != owner):
             raise PermissionError(f"{base} belongs to another user")
+        self._turn = RankTurn(
+            base / f"{_SHARED}{name}",
+            self._block,
+            node.rank,
+            leads=node.samples,
+            list_waiting=_list_blocks,
+        )
+        path = self._turn.folder
+        path.mkdir(mode=0o700, exist_ok=True)
+        if path.is_symlink():
+            raise PermissionError(f"{path} is a link")
         (path / f"{node.rank}{BLOCK}").unlink(missing_ok=True)
         recording = f"{os.getpid()} {pid_namespace()}"
         (path / f"{node.rank}{_RECORDING}").write_text(recording, encoding="ascii")
-        (path / f"{node.rank}{_STARTED}").touch()
+        (path / f"{node.rank}{_STARTED}").write_text(self._turn.name, encoding="utf-8")
         return path
 
     def note_run(self, run_id: str | None) -> None:
@@ -198,14 +213,21 @@ class SpoolFolder:
         """Return whether a rank of this node has not started yet and may still do so."""
         if self.path is None or len(list(self.path.glob(f"*{_STARTED}"))) >= self._node.local_size:
             return False
-        start_sec = min(process_age_sec(at=self._started), _MAX_START_SEC)
+        start_sec = process_age_sec(at=self._started)
+        if self._turn is not None and self._turn.after is not None:
+            start_sec = self._started - self._turn.after
+        start_sec = min(start_sec, _MAX_START_SEC)
         return time.monotonic() < self._started + _START_FACTOR * start_sec
 
     def has_others(self) -> bool:
-        """Return whether other ranks of this node record now, or are about to."""
-        if not self.is_shared or self.path is None:
+        """Return whether this rank samples for others that record now, or are about to."""
+        if not self._node.samples or not self.is_shared or self.path is None:
             return False
         return _count_recording(self.path, but=self._node.rank) > 0 or self._is_rank_missing()
+
+    def list_other_commands(self) -> list[RankCommand]:
+        """Return the commands of the other ranks on this node, where this rank samples."""
+        return [] if self.commands is None or not self._node.samples else self.commands.others()
 
     def list_other_ends(self) -> list[RankCommand]:
         """Return how the blocks of the other ranks ended, also of those that died in theirs."""
@@ -226,6 +248,8 @@ class SpoolFolder:
                 if status is not None:
                     self._blocks.note(RankCommand(os.getpid(), 0.0, status, cause))
                 (self.path / f"{self._node.rank}{_RECORDING}").unlink(missing_ok=True)
+        if self._turn is not None:
+            self._turn.end()
         # The rank that samples removes the folder at its end.
         if self._node.samples or self.path is None or not self.path.exists():
             return
@@ -244,6 +268,8 @@ class SpoolFolder:
                     if file.suffix in (_RECORDING, _STARTED, COMMAND, BLOCK, ".sampler"):
                         file.unlink(missing_ok=True)
             spool.remove(self.path)
+        if self._turn is not None:
+            self._turn.close()
 
 
 def remove_left_over(parent: Path) -> None:
@@ -266,6 +292,16 @@ def _count_recording(folder: Path, *, but: int = -1) -> int:
     """Return how many ranks still record, except one; ranks whose process is gone do not count."""
     files = folder.glob(f"*{_RECORDING}")
     return sum(file.name != f"{but}{_RECORDING}" and _lives(file) for file in files)
+
+
+def _list_blocks(folder: Path) -> set[str]:
+    """Return the names that the blocks of the ranks have which record in a folder."""
+    names = set[str]()
+    for file in folder.glob(f"*{_RECORDING}"):
+        with contextlib.suppress(OSError, ValueError):
+            if _lives(file):
+                names.add(file.with_suffix(_STARTED).read_text(encoding="utf-8"))
+    return names - {""}
 
 
 def _lives(file: Path) -> bool:

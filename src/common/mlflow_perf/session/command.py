@@ -243,11 +243,11 @@ def _follow(
     ended = RankCommand(child.pid, used_sec, end.status, end.cause, own_mb)
     _try_step(lambda: recording.note_command(ended))
     # The launcher waits for all ranks. After a failure it ends the others, once this one is gone.
-    if code == 0:
-        child.wait_while(recording.has_other_ranks)
+    if code == 0 and recording.spool is not None:
+        child.wait_while(recording.spool.has_others)
     _try_step(recording.stop)
     child.reap()
-    end = end.worst_with(recording.list_other_commands())
+    end = end.worst_with(recording.spool.list_other_commands() if recording.spool else [])
     return -ended_by or code, replace(end, elsewhere=tasks.launcher)
 
 

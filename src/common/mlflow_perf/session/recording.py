@@ -61,6 +61,7 @@ class Recording:
         run: The run that gets the report.
         operations: Operations of this process; after `finish`, those of the whole job.
         summary: Metric key → value, after `finish`.
+        spool: Where the processes of the job write their records, after `gather`.
         document: The report, after `finish`; `sent` says whether MLflow has all of it.
         on_free: Called before sending, if this process may begin another recording then.
     """
@@ -79,17 +80,18 @@ class Recording:
         self.on_free: Callable[[], object] = lambda: None
         self.finder = RunFinder(
             self.run, self.node, start_timeout_sec=settings.start_timeout, on_made=self._note_run,
-            await_shared=lambda sec: None if self._spool is None else self._spool.await_run(sec),
+            await_shared=lambda sec: None if self.spool is None else self.spool.await_run(sec),
         )  # fmt: skip
         self._state_folder = find_state_folder(settings.dir)
         self._scrapers = run_sources.open_scrapers(settings.scrape, settings.interval)
         self._transfers, self._steps = dict[str, NixlKVConnectorStats](), StepMetrics()
         self._stacks = open_engine(settings.profile_engine, settings.profile)
-        self._spool: SpoolFolder | None = None
+        self.spool: SpoolFolder | None = None
         self._journal: Journal | None = None
         self._oom_kills, self._wrapper_mb = read_oom_counts(), 0.0
         self._listeners = run_sources.open_exporters(settings, component=name, node=self.node)
         self._collector: PerformanceMetricsCollector | None = None
+        self._recorders: current.Recorders | None = None
         self._has_ended = self._is_gathered = self._finished = False
         self._sending = Lock()
 
@@ -131,7 +133,7 @@ class Recording:
             self._stacks.note_begin()
             return
         self._note_run()
-        spool, is_command = self._spool, root_pid is not None
+        spool, is_command = self.spool, root_pid is not None
         commands, above = spool.begin_sampling(is_command=is_command) if spool else (None, None)
         readers = run_sources.open_job_readers(
             root_pid, self.node, carbon=self.settings.carbon, commands=commands, above=above
@@ -155,10 +157,12 @@ class Recording:
 
     def gather(self) -> None:
         """Let this process, or the command below it, and all below it, record operations."""
-        if self._spool is not None:
+        if self.spool is not None:
             return
-        self._spool = SpoolFolder(self.node, self.settings.run_id, parent=self._state_folder)
-        folder = self._spool.path
+        self.spool = SpoolFolder(
+            self.node, self.settings.run_id, parent=self._state_folder, block=self.name
+        )
+        folder = self.spool.path
         current.activate(self.operations, folder=folder, spooled=folder is not None)
         self._stacks.offer(folder, is_command=self._is_command)
         proxystore.install()
@@ -170,14 +174,14 @@ class Recording:
         self.finder.drop()
         if self._journal is not None:
             self._journal.remove()
-        if self._spool is not None:
-            self._spool.leave()
-            self._spool.remove()
+        if self.spool is not None:
+            self.spool.leave()
+            self.spool.remove()
 
     @property
     def spool_path(self) -> Path | None:
         """Folder for the records of the job's processes."""
-        return None if self._spool is None else self._spool.path
+        return None if self.spool is None else self.spool.path
 
     def join(self, run: StartedRun) -> None:
         """Report to a run that the command started, in whatever store it is."""
@@ -188,17 +192,8 @@ class Recording:
     def note_command(self, command: RankCommand) -> None:
         """Tell the rank that samples on this node of this rank's command, or of its end."""
         self._wrapper_mb = command.wrapper_mb
-        if (spool := self._spool) is not None and spool.commands is not None:
+        if (spool := self.spool) is not None and spool.commands is not None:
             spool.commands.note(command)
-
-    def list_other_commands(self) -> list[RankCommand]:
-        """Return the commands of the other ranks on this node, where this rank samples."""
-        commands = None if self._spool is None else self._spool.commands
-        return [] if commands is None or not self.node.samples else commands.others()
-
-    def has_other_ranks(self) -> bool:
-        """Return whether this rank samples for others that still record, or are about to."""
-        return self.node.samples and self._spool is not None and self._spool.has_others()
 
     def _open_journal(self) -> Journal:
         document = NodeDocument(node=describe_node(self.node), component=self.name, status="KILLED")
@@ -219,7 +214,8 @@ class Recording:
         """Return the figures that no reader gives."""
         # Beside a command, this whole process is ours.
         ours_mb = (own_memory_bytes() if self._is_command else brought_bytes()) / MB
-        others_mb = sum(command.wrapper_mb for command in self.list_other_commands())
+        others = [] if self.spool is None else self.spool.list_other_commands()
+        others_mb = sum(command.wrapper_mb for command in others)
         facts = {"node_count": float(self.node.count), "perf_mem_mb": ours_mb + others_mb}
         if self._is_command:
             # Sending loads MLflow when the command's own memory is free again.
@@ -231,16 +227,16 @@ class Recording:
     @property
     def run_id(self) -> str | None:
         """Id of the run, perhaps that of the rank that samples on this node; None without one."""
-        if self.run.run_id is None and not self.node.samples and self._spool is not None:
-            return self._spool.read_run() or None
+        if self.run.run_id is None and not self.node.samples and self.spool is not None:
+            return self.spool.read_run() or None
         return self.run.run_id
 
     def _note_run(self) -> None:
         """Tell journal and other ranks of the run, so that nobody creates a second one."""
         if self._journal is not None:
             self._journal.note_run()
-        if self._spool is not None and self.node.samples:
-            self._spool.note_run(self.run.run_id)
+        if self.spool is not None and self.node.samples:
+            self.spool.note_run(self.run.run_id)
 
     def _take_report(self, report: dict[str, float]) -> None:
         self._stacks.tidy()
@@ -286,8 +282,8 @@ class Recording:
             is_killed, is_held = outcome.status == "KILLED", self._hold or self.run.is_left
             with sent_if_interrupted(lambda: self._make_delivery(outcome), self._journal):
                 self._finished = True
-                if self._spool is not None and not self._is_command:
-                    outcome = outcome.worst_with(self._spool.list_other_ends())
+                if self.spool is not None and not self._is_command:
+                    outcome = outcome.worst_with(self.spool.list_other_ends())
                 if self._is_command and self._journal is not None:
                     # MLflow takes seconds to load, in which this process may be killed.
                     self._journal.secure(self._make_delivery(outcome))
@@ -307,8 +303,8 @@ class Recording:
             if self.sent and delivery.index == 0 and not self.settings.quiet:
                 write_closing_line(delivery.run, delivery.document)
         finally:
-            if self._is_gathered and self._spool is not None:
-                self._spool.remove()
+            if self._is_gathered and self.spool is not None:
+                self.spool.remove()
             self.finder.withdraw()
             _charged_sec = own_cpu_sec()
             self._sending.release()
@@ -321,6 +317,12 @@ class Recording:
             self._collector.finalize(end_cost=self._is_command)
         while self._listeners:
             self._listeners.pop().close()
+
+    def leave(self) -> None:
+        """Let this process record no more; `finish` does so too, and waits for the last sample."""
+        if self._collector is not None:
+            self._collector.report_thread.ask_end()
+        self._recorders = self._recorders or current.deactivate()
 
     @as_own()
     def report_now(self, outcome: Outcome, *, limit_sec: float) -> None:
@@ -346,8 +348,8 @@ class Recording:
         """Take the last sample, and what the other processes of the job recorded."""
         self._has_ended = True
         self.stop()
-        spool, folder = self._spool, self.spool_path
-        recorders = current.deactivate()
+        spool, folder = self.spool, self.spool_path
+        ended = self._recorders or current.deactivate()
         proxystore.uninstall()
         self._stacks.end()
         if not (spool and spool.is_shared):
@@ -359,8 +361,8 @@ class Recording:
             spool.wait_for_others((deadline - time.monotonic()) / 2, briefly=outcome.is_failure)
             collect_operations(folder, self.operations)
             self._stacks.collect()
-        self._transfers = collect_transfers(folder, recorders.transfers)
-        self._steps = recorders.steps or self._steps
+        self._transfers = collect_transfers(folder, ended.transfers)
+        self._steps = ended.steps or self._steps
         collect_steps(folder, self._steps)
         run_sources.add_scraped(self._transfers, self._scrapers)
         self._is_gathered = True

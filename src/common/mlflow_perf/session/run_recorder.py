@@ -46,7 +46,7 @@ from mlflow_perf.session.patience import Patience
 from mlflow_perf.session.run_recording import RunRecording
 from mlflow_perf.session.run_sources import detect_node, open_job_readers
 from mlflow_perf.session.signals import SignalWatch
-from mlflow_perf.session.stand_ins import meets_stand_in, mocks_aside
+from mlflow_perf.session.stand_ins import meets_stand_in
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.reporting_notes import note_reporting
@@ -154,7 +154,6 @@ class RunRecorder:
             _close(recording, Outcome(status, type(error).__name__ if failed else None))
 
     @as_own()
-    @mocks_aside()
     def run_ended(self, run_id: str) -> None:
         """Send the report of a run that has ended."""
         with self._lock:
@@ -162,7 +161,7 @@ class RunRecorder:
         if recording is None:
             return
         below = None if self._spool is None else self._spool.path
-        if is_left_to_script(below, run_id):
+        if meets_stand_in("run", run_id) or is_left_to_script(below, run_id):
             recording.discard()
             return
         sending = self._send(recording)
