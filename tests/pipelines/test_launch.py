@@ -67,6 +67,16 @@ def test_a_wrapper_that_a_launcher_starts_is_told_its_file() -> None:
         assert rank.command == (*words, *WRAPPER, *end_file, *wrapper[len(WRAPPER) :], "bash")
 
 
+@pytest.mark.parametrize(("launcher", "heeds"), [("/usr/bin/srun", True), ("mpiexec", False)])
+def test_a_task_of_srun_is_told_to_end_itself(launcher: str, heeds: bool) -> None:
+    """`srun` would kill it at once, where other launchers pass the signal on."""
+    wrapper = (*WRAPPER, "--name", "c", "--")
+    prefix = {"PARSL_MPI_PREFIX": f"{launcher} --nodelist other", "PATH": ""}
+    (rank,) = plan_ranks(Step("s", "c", "true", None), prefix, wrapper=wrapper)
+    assert (rank.heeds_stop, "--heed-stop" in rank.command) == (heeds, heeds)
+    assert rank.command[:3] == (launcher, "--nodelist", "other")
+
+
 @pytest.mark.parametrize("option", ["-hosts", "--nodelist"])
 @pytest.mark.parametrize("variable", ["PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"])
 def test_torch_finds_its_place_on_parsls_nodes(option: str, variable: str) -> None:

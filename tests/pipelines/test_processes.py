@@ -49,6 +49,17 @@ def test_the_first_failure_ends_the_others(tmp_path: Path) -> None:
     assert ended.by_itself == ("FAILED", "exit code 5")
 
 
+def test_a_launcher_whose_tasks_end_themselves_is_not_ended_before(tmp_path: Path) -> None:
+    """They read the note on their nodes; their launcher ends when they have ended."""
+    note = tmp_path / "note"
+    script = f"trap 'echo killed; exit 1' TERM; until test -e {note}; do sleep 0.05; done; echo end"
+    rank = Rank(("bash", "-c", script), {}, "log", heeds_stop=True)
+    limits = Limits(1.0, tmp_path / "stop", note)
+    environ = {"PATH": os.environ["PATH"]}
+    ended = run_ranks([rank], folder=tmp_path, logs=tmp_path, environ=environ, limits=limits)
+    assert (ended.timed_out, (tmp_path / "log").read_text()) == (True, "end\n")
+
+
 @pytest.mark.parametrize(("said", "last"), [("it broke", "it broke"), ("", "")])
 def test_the_verdict_of_a_report_is_no_reason(tmp_path: Path, said: str, last: str) -> None:
     """A script that reports itself ends its log with that line."""

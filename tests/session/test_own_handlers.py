@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # typeshed does not have it
+import _thread
 import functools
 import os
 import signal
@@ -35,14 +36,29 @@ def came() -> Came:
 @pytest.fixture
 def ours(came: Came) -> Iterator[OwnHandlers]:
     """Return handlers that stand in the place of every one."""
-    functions = _signal.signal, _signal.getsignal
+    functions = _signal.signal, _signal.getsignal, _thread.interrupt_main
     ours = make(came)
     ours.hide()
     ours.take(lambda handler: True)
     yield ours
     ours.restore()
-    assert (_signal.signal, _signal.getsignal) == functions
+    assert (_signal.signal, _signal.getsignal, _thread.interrupt_main) == functions
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_thread_that_interrupts_meets_the_jobs_handlers_alone(
+    ours: OwnHandlers, came: Came
+) -> None:
+    """`_thread.interrupt_main` does nothing where a signal has no handler of Python's."""
+    _thread.interrupt_main(signal.SIGTERM)
+    assert came == []
+    with pytest.raises(KeyboardInterrupt):
+        _thread.interrupt_main()
+    called = list[int]()
+    signal.signal(signal.SIGTERM, lambda number, _: called.append(number))
+    _thread.interrupt_main(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert called == [signal.SIGTERM]
 
 
 def test_the_job_sees_no_handler_where_ours_stands(ours: OwnHandlers, came: Came) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,12 @@ from mlflow_perf.session.step_command import StepCommand
 )
 def test_the_file_follows_the_command(tmp_path: Path, status: str, noted: str) -> None:
     """A signal's end is none that `recover` may take for the step's own."""
-    step = StepCommand(tmp_path / "ended")
+    file = tmp_path / "ended"
+    step = StepCommand(file)
     step.note_begin()
-    assert step.path.read_text() == "STARTED"
+    assert file.read_text() == "STARTED"
     step.note_end(Outcome(status))
-    assert step.path.read_text() == noted
+    assert file.read_text() == noted
     StepCommand(tmp_path / "no folder" / "ended").note_begin()  # harms nobody
 
 
@@ -34,3 +37,22 @@ def test_a_signal_counts_where_the_runner_stops_the_step_or_is_gone(
     note.write_text("FAILED took longer than its limit of 3 s")
     monkeypatch.setenv("MLFLOW_PERF_STOP_NOTE", str(note))
     assert not step.lives_on
+
+
+def test_a_rank_that_srun_started_ends_itself_once_when_its_runner_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its whole process group gets the signal: a shell waits for its program before it acts."""
+    sent = list[tuple[int, int]]()
+    monkeypatch.setattr(os, "killpg", lambda *what: sent.append(what))
+    note = tmp_path / "stopped-1"
+    monkeypatch.setenv("MLFLOW_PERF_STOP_NOTE", str(note))
+    several, local = StepCommand(None, heeds_stop=True), StepCommand(tmp_path / "ended")
+    several.note_begin()  # no single command's
+    several.look()
+    assert sent == []
+    note.write_text("FAILED took longer than its limit of 3 s")
+    for step in (several, several, local):
+        step.look()
+    assert sent == [(0, signal.SIGTERM)]
+    assert not several.lives_on

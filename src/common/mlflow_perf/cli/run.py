@@ -26,6 +26,7 @@ from mlflow_perf.session.step_command import StepCommand
 @click.option("--own-run", is_flag=True, help="Report to a run of its own, even if CMD starts one.")
 @click.option("--hold", is_flag=True, hidden=True, help="Leave the report in the journal.")
 @click.option("--end-file", hidden=True, help="The file that gets the status of a step's command.")
+@click.option("--heed-stop", is_flag=True, hidden=True, help="End when the step's runner says so.")
 @click.argument("argv", metavar="-- CMD …", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     argv: tuple[str, ...],
@@ -37,6 +38,7 @@ def command(
     own_run: bool,
     hold: bool,
     end_file: str | None,
+    heed_stop: bool,
 ) -> None:
     """Run a command, and report to MLflow what it used, wasted and waited for.
 
@@ -47,7 +49,8 @@ def command(
     If the command starts exactly one MLflow run, the report goes into that run. Otherwise the
     report gets its own run, linked to the runs that the command started.
     """
-    step = None if end_file is None else StepCommand(Path(end_file))
+    file = None if end_file is None else Path(end_file)
+    step = StepCommand(file, heeds_stop=heed_stop) if file or heed_stop else None
     if step is not None and read_setting("disable"):
         step.note_begin()
     prepare_command(argv)

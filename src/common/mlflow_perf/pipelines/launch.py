@@ -48,11 +48,14 @@ class Rank:
         command: Program and arguments.
         environment: Variables to add to the step's.
         log: Name of its log file.
+        heeds_stop: Whether it ends by itself when the step's note says so, as the tasks of `srun`
+            do: that one would kill them at once.
     """
 
     command: tuple[str, ...]
     environment: dict[str, str]
     log: str
+    heeds_stop: bool = False
 
     def follow(self, file: Path) -> Rank:
         """Return it with the option of its wrapper to tell of the command in a file.
@@ -60,10 +63,16 @@ class Rank:
         Args:
             file: The file.
         """
+        return self._tell_wrapper("--end-file", str(file))
+
+    def heed_stop(self) -> Rank:
+        """Return it with the option of its wrapper to end when the step's note says so."""
+        return replace(self._tell_wrapper("--heed-stop"), heeds_stop=True)
+
+    def _tell_wrapper(self, *options: str) -> Rank:
         # The words of a launcher may come first.
         end = self.command.index(WRAPPER[2]) + len(WRAPPER[2:])
-        command = (*self.command[:end], "--end-file", str(file), *self.command[end:])
-        return replace(self, command=command)
+        return replace(self, command=(*self.command[:end], *options, *self.command[end:]))
 
 
 def plan_ranks(
@@ -90,7 +99,8 @@ def plan_ranks(
             }  # fmt: skip
             command = _PLACES[step.distribution] + step.command
             shell = (*wrapper, "bash", "-c", command)
-        return [Rank((*prefix, *shell), per_node, "std_log.txt")]
+        rank = Rank((*prefix, *shell), per_node, "std_log.txt")
+        return [rank.heed_stop() if wrapper and Path(prefix[0]).name == "srun" else rank]
     if step.distribution in _PLACES:
         places = _make_places(step, ["127.0.0.1"])
         return [Rank(shell, place, f"rank-{rank}.txt") for rank, place in enumerate(places)]

@@ -201,6 +201,13 @@ class _Group:
     def failed(self) -> _Child | None:
         return next((child for child in self.children if child.code), None)
 
+    def wait(self, most_sec: float) -> None:
+        """Wait until they have ended by themselves, or the time is over."""
+        until = time.monotonic() + most_sec
+        while self.running() and time.monotonic() < until:
+            self.guard.keep()
+            pause(_POLL_SEC)
+
     def end(self) -> None:
         """End all that they have started if one of them still runs, and complete the logs."""
         if self.running():
@@ -252,6 +259,8 @@ def run_ranks(
                 if limits.note is not None:
                     why = "its pipeline was stopped" if status == "KILLED" else why
                     write_stop_note(limits.note, status, why)
+                    if ranks[0].heeds_stop:
+                        group.wait(_GRACE_SEC)
                 break
             group.guard.keep()
             pause(_POLL_SEC)

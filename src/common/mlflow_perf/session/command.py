@@ -215,6 +215,8 @@ def _follow(
         if tasks.look():
             _log.warning("%s", explain_remote(str(tasks.launcher)))
         _try_step(runs.look)
+        if step is not None:
+            step.look()
 
     try:
         _try_step(lambda: recording.start(wait=False, root_pid=child.pid, postpone=runs.may_join))

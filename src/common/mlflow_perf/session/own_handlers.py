@@ -8,6 +8,7 @@ with `from signal import getsignal`, sees the same.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # typeshed does not have it
+import _thread
 import functools
 import threading
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from mlflow_perf.core.originals import os
 from mlflow_perf.core.restart_flag import keeping_restart
 
 _set, _get = _signal.signal, _signal.getsignal
+_interrupt = _thread.interrupt_main
 _present: OwnHandlers | None = None
 
 
@@ -81,6 +83,7 @@ class OwnHandlers:
         global _present  # noqa: PLW0603 - a process has one set of handlers
         _present = self
         _signal.signal, _signal.getsignal = _set_for_job, _get_for_job
+        _thread.interrupt_main = _interrupt_for_job
 
     def take(self, may: Callable[[Any], bool]) -> None:
         """Put our handler in the place of each one for which this is allowed; never a native one.
@@ -127,6 +130,8 @@ class OwnHandlers:
             _signal.signal = _set
         if _signal.getsignal is _get_for_job:
             _signal.getsignal = _get
+        if _thread.interrupt_main is _interrupt_for_job:
+            _thread.interrupt_main = _interrupt
 
 
 def _is_default(handler: Any) -> bool:
@@ -159,6 +164,13 @@ def _set_for_job(number: int, handler: Any, /) -> Any:
 @functools.wraps(_get)
 def _get_for_job(number: int, /) -> Any:
     return _show(number, _get(number))
+
+
+@functools.wraps(_interrupt)
+def _interrupt_for_job(number: Any = _signal.SIGINT, /) -> None:
+    # Python promises to do nothing then, and does not look at what the kernel would do.
+    if not _is_default(_get_for_job(number)):
+        _interrupt(number)
 
 
 def _read_address(number: int) -> int | None:

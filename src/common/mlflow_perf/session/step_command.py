@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from mlflow_perf.node.step_notes import ENDED_BY_SIGNAL, STARTED_COMMAND, read_s
 from mlflow_perf.session.outcome import Outcome
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepCommand:
     """Tells the runner when the command of a step began, and how it ended.
 
@@ -19,11 +20,15 @@ class StepCommand:
     killed meanwhile.
 
     Args:
-        path: The file.
+        path: The file; None where several commands are the step's.
+        heeds_stop: Whether to end this process group when the runner notes that the step is to
+            end. `srun`, which the runner can reach on its own node, would kill it without a signal
+            before.
         runner_pid: The runner; default: the parent of this process.
     """
 
-    path: Path
+    path: Path | None
+    heeds_stop: bool = False
     runner_pid: int = field(default_factory=os.getppid)
 
     def note_begin(self) -> None:
@@ -37,8 +42,16 @@ class StepCommand:
     @property
     def lives_on(self) -> bool:
         """Whether nobody stops the step: then its exit code counts, whatever signals it got."""
-        return self.runner_pid == os.getppid() and read_stop_note() is None
+        is_asked = self.runner_pid != os.getppid() or read_stop_note() is not None
+        return self.path is not None and not is_asked
+
+    def look(self) -> None:
+        """Look whether the step is to end; called about every second while the command runs."""
+        if self.heeds_stop and read_stop_note() is not None:
+            self.heeds_stop = False
+            os.killpg(0, signal.SIGTERM)
 
     def _write(self, text: str) -> None:
         with suppress(OSError):
-            self.path.write_text(text, encoding="utf-8")
+            if self.path is not None:
+                self.path.write_text(text, encoding="utf-8")
