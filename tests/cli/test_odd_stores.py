@@ -7,8 +7,10 @@ import json
 import math
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,41 @@ Cli = Callable[..., Result]
 _NAMES = ("a,b", "it's", 'say "hi"', "two\nlines", "päth/漢字", "100%_sql", "../../etc", "<b>|x|",
           "a:b=c", "end ", "--help", "\x1b[31m", "x" * 200)  # fmt: skip
 _FIGURES = {"duration_sec": 10.0, "run_cpu_hours": 2.0, "run_unused_cpu_hours": 1.0}
+
+
+class _AnotherService(BaseHTTPRequestHandler):
+    """Answers everything with JSON that is not MLflow's."""
+
+    def do_GET(self) -> None:
+        body = b'{"run": {"info": 5}, "runs": [1], "experiments": "x", "experiment": 7}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(
+    "args", [("show", 32 * "0"), ("history", "--component", "c"), ("fleet",)], ids=lambda a: a[0]
+)
+def test_another_service_at_the_address_is_told_in_one_line(
+    args: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it answers is no fault of ours, and none of a limit."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _AnotherService) as server:
+        threading.Thread(target=server.serve_forever).start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+        result = cli(*args)
+        server.shutdown()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("mlflow-perf: ParseError: Failed to parse ")
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.fixture

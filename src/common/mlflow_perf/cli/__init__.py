@@ -80,7 +80,9 @@ class _LazyGroup(_options.SuggestingGroup):
         try:
             return super().main(*args, **kwargs)
         except Exception as error:
-            if not isinstance(error, OSError) and not type(error).__module__.startswith("mlflow."):
+            # An answer that is not MLflow's is an error of protobuf.
+            is_stores = type(error).__module__.startswith(("mlflow.", "google.protobuf."))
+            if not isinstance(error, OSError) and not is_stores:
                 raise  # a fault of ours
             _tables.drop_output()
             click.echo(f"mlflow-perf: {_tables.clean(first_line(error))}", err=True)
