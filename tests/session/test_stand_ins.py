@@ -13,6 +13,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -21,6 +22,7 @@ import pytest
 
 import mlflow_perf
 from mlflow_perf.core.replaced import explain_replaced, is_mock
+from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.session import report as report_module
 from mlflow_perf.session import stand_ins
 
@@ -234,6 +236,53 @@ def test_the_report_of_a_block_that_a_mock_outlives_comes_later(
     assert f"mlflow-perf: the block 'job' is reported later: a mock replaces {name}" in (
         capfd.readouterr().err
     )
+
+
+@pytest.mark.parametrize(("raised", "status"), [(None, "FINISHED"), (KeyError, "FAILED")])
+def test_a_block_whose_mock_stays_to_the_exit_has_its_end_in_the_journal(
+    raised: type[Exception] | None,
+    status: str,
+    store: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A forgotten `addCleanup`; or a child of multiprocessing, which has no exit handlers."""
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "own"))
+    patcher = mock.patch("os.open")
+    with contextlib.suppress(KeyError), mlflow_perf.report("job") as perf:
+        mocked = patcher.start()
+        time.sleep(0.2)
+        if raised is not None:
+            raise raised
+    report_module._finish_at_exit()
+    count = mocked.call_count
+    patcher.stop()
+    assert (count, len([*(tmp_path / "own").glob("*.journal")])) == (0, 1)
+    data = next((tmp_path / "own").glob("*.journal")).read_bytes()
+    delivery, cause = read_journal(data)
+    found = delivery.document
+    told = delivery.tags.get("mlflow_perf.cause")
+    assert (found.status, told) == (status, raised and "KeyError")
+    assert found.summary["duration_sec"] == pytest.approx(0.25, abs=0.15)
+    assert cause == "the process ended before its report was sent"
+    report_module._finish_postponed()
+    assert mlflow.get_run(str(perf.run_id)).info.status == status
+
+
+def test_the_same_object_begins_again_after_a_block_that_is_reported_later(store: str) -> None:
+    """A module's own, in a loop of tests."""
+    session, runs = mlflow_perf.report("job"), []
+    for _ in range(3):
+        with session, contextlib.ExitStack() as later:
+            runs.append(str(session.run_id))
+            later.enter_context(mock.patch("os.open"))
+            kept = later.pop_all()
+        assert report_module.current() is None
+        kept.close()
+    with mlflow_perf.report("last"):
+        pass
+    assert {mlflow.get_run(run).info.status for run in runs} == {"FINISHED"}
+    assert len({*runs}) == 3
 
 
 def test_a_mock_is_in_its_place_for_other_threads_while_a_block_ends(store: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mlflow_perf.session.outcome import Outcome
@@ -42,17 +43,23 @@ def test_a_signal_counts_where_the_runner_stops_the_step_or_is_gone(
 def test_a_rank_that_srun_started_ends_itself_once_when_its_runner_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its whole process group gets the signal: a shell waits for its program before it acts."""
-    sent = list[tuple[int, int]]()
-    monkeypatch.setattr(os, "killpg", lambda *what: sent.append(what))
+    """All processes of its command get the signal: a shell waits for its program before it acts."""
+    script = "trap 'echo term >> told' TERM; until test -e done; do sleep 0.05; done"
+    child = subprocess.Popen(["bash", "-c", f"{script} & {script}"], cwd=tmp_path)
+    while len(psutil.Process(child.pid).children(recursive=True)) < 3:
+        time.sleep(0.01)
     note = tmp_path / "stopped-1"
     monkeypatch.setenv("MLFLOW_PERF_STOP_NOTE", str(note))
     several, local = StepCommand(None, heeds_stop=True), StepCommand(tmp_path / "ended")
     several.note_begin()  # no single command's
     several.look()
-    assert sent == []
+    time.sleep(0.2)
+    assert not (tmp_path / "told").exists()
     note.write_text("FAILED took longer than its limit of 3 s")
     for step in (several, several, local):
         step.look()
-    assert sent == [(0, signal.SIGTERM)]
+    (tmp_path / "done").touch()
+    child.wait()
+    while len((tmp_path / "told").read_text().split()) < 2:
+        time.sleep(0.01)
     assert not several.lives_on

@@ -274,6 +274,14 @@ class Journal:
             if self.alive and not self._final:
                 self._write([{"delivery": header}])
 
+    def note_end(self, status: str, cause: str | None) -> None:
+        """Write the last reports, and how the block ended whose report is to be sent later."""
+        self.flush()
+        with self._writing, self._warn_once():
+            self._head["ended"] = [status, cause or ""]
+            if self.alive and not self._final:
+                self._write([{"ended": self._head["ended"]}])
+
     def secure(self, delivery: Delivery, *, held: bool = False, unsent: str = "") -> bool:
         """Put a finished report into the journal, in case that it cannot be sent.
 

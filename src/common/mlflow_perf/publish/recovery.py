@@ -141,6 +141,7 @@ def read_journal(
     last = next((line for line in reversed(lines) if "final" in line), None)
     final = None if last is None else last["final"]
     header = next((line["delivery"] for line in reversed(lines) if "delivery" in line), None)
+    noted = next((line["ended"] for line in lines if "ended" in line), None)
     operations, named, steps, end = OperationMetrics(), {}, StepMetrics(), None
     if spooled is not None:
         collect_operations(spooled, operations)
@@ -148,8 +149,8 @@ def read_journal(
         collect_steps(spooled, steps)
     try:
         if last is None or final is None:
-            end = ended or find_end(lines[0], damaged)
-            cause = UNWRITTEN if ended else end.cause or CUT_OFF
+            end = ended or (End(*map(str, noted)) if noted else find_end(lines[0], damaged))
+            cause = UNWRITTEN if ended else _explain_unsent({}) if noted else end.cause or CUT_OFF
             document = _rebuild_document(lines, end, operations, named, steps)
             add_left_over(document, spooled)
         else:
@@ -208,8 +209,7 @@ def _rebuild_document(
             report = clean_row(row)
             summary.add(report)
             series.append(report)
-    rows = series.rows()
-    is_one = len(rows) == 1
+    is_one = len(rows := series.rows()) == 1
     if is_one:  # microseconds have no rates and totals: what it saw at that moment counts
         summary = RunningSummary(kind=find_kind)
         seen = {name: n for name, n in rows[0].items() if find_kind(name) is Kind.GAUGE}

@@ -59,8 +59,8 @@ class SpoolFolder:
     Args:
         node: Place of this process in its job.
         run_id: The run that all ranks were given; identifies the job if the launcher gives no id.
-        parent: Where a job of one process has its folder.
         block: The name of the block.
+        parent: Where a job of one process has its folder.
 
     Attributes:
         path: The folder; None if it could not be made, so that only this process is recorded.
@@ -69,7 +69,7 @@ class SpoolFolder:
         above: The commands of the wrappers that each rank on this node runs in; None without them.
     """
 
-    def __init__(self, node: Node, run_id: str | None, *, parent: Path, block: str = "") -> None:
+    def __init__(self, node: Node, run_id: str | None, block: str = "", *, parent: Path) -> None:
         self._node = node
         self.is_shared = node.world_size > 1 and not node.pool
         self._started = time.monotonic()

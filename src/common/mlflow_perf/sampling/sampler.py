@@ -245,17 +245,13 @@ class PerformanceReportingThread(Thread):
         if self._end is None:
             self._end = self._clock.monotonic()
 
-    def ask_end(self) -> None:
-        """Let the thread take the last sample and end, without waiting for it."""
-        self.note_end()
-        self._stop_asked.set()
-
     def finalize(self) -> None:
         """Take the last sample and end the thread; returns in milliseconds, whatever the interval.
 
         A second call does nothing, and one before `start` closes the sources.
         """
-        self.ask_end()
+        self.note_end()
+        self._stop_asked.set()
         self._begun.set()  # an error may have cut `start` short, in any of its steps
         if self._origin is None:
             self._reader_set.close()

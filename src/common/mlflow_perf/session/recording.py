@@ -160,7 +160,7 @@ class Recording:
         if self.spool is not None:
             return
         self.spool = SpoolFolder(
-            self.node, self.settings.run_id, parent=self._state_folder, block=self.name
+            self.node, self.settings.run_id, self.name, parent=self._state_folder
         )
         folder = self.spool.path
         current.activate(self.operations, folder=folder, spooled=folder is not None)
@@ -198,13 +198,11 @@ class Recording:
     def _open_journal(self) -> Journal:
         document = NodeDocument(node=describe_node(self.node), component=self.name, status="KILLED")
         return Journal(
-            self._address(document),
-            self._list_journal_facts(),
-            folder=self._state_folder,
+            self._address(document), self._list_journal_facts(), folder=self._state_folder,
             # Nothing is shortened before the block begins.
             snapshot=lambda: cast(PerformanceMetricsCollector, self._collector).snapshot(),
             max_rows=self.settings.max_length,
-        )
+        )  # fmt: skip
 
     def _list_journal_facts(self, **begun: Any) -> JournalFacts:
         spool = self.spool_path.name if self.spool_path else None
@@ -318,11 +316,13 @@ class Recording:
         while self._listeners:
             self._listeners.pop().close()
 
-    def leave(self) -> None:
-        """Let this process record no more; `finish` does so too, and waits for the last sample."""
+    def leave(self, outcome: Outcome) -> None:
+        """Let this process record no more; the journal has the end, and `finish` comes later."""
         if self._collector is not None:
-            self._collector.report_thread.ask_end()
+            self._collector.report_thread.finalize()
         self._recorders = self._recorders or current.deactivate()
+        if self._journal is not None:
+            self._journal.note_end(outcome.status, outcome.cause)
 
     @as_own()
     def report_now(self, outcome: Outcome, *, limit_sec: float) -> None:

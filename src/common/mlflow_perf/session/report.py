@@ -14,6 +14,7 @@ from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.interrupt_flag import at_exit
 from mlflow_perf.core.originals import os
 from mlflow_perf.core.own_cost import bring
+from mlflow_perf.core.replaced import explain_replaced
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings, arguments_of, read_setting
 from mlflow_perf.core.threads import Lock
@@ -131,6 +132,7 @@ class Session(OperationCalls):
         global _current, _current_pid
         is_outermost = False
         try:
+            _finish_postponed()  # perhaps of this very object
             _await_room()
             with _guard:
                 outer = current()
@@ -150,7 +152,6 @@ class Session(OperationCalls):
                 return self
             if meets_stand_in("block", self.name):
                 return self
-            _finish_postponed()
             self._watch = SignalWatch(self._on_fatal, self._on_handled)
             with bring():  # once for both: each look at the memory costs 0.1 ms
                 self._recording = Recording(self.name, self._settings)
@@ -212,7 +213,7 @@ class Session(OperationCalls):
         Those that began in the block may outlive it.
         """
         if self._recording is not None and meets_stand_in("block", self.name, at_end=True):
-            self._recording.leave()
+            self._recording.leave(outcome)
             if self._watch is not None:
                 self._watch.disarm()
             self._postponed = outcome
@@ -327,19 +328,22 @@ def _killed(number: int) -> Outcome:
 
 
 def _finish_postponed() -> None:
-    """Finish the blocks that ended while a test's mocks were in force."""
-    for session, pid in list(_sending.items()):
-        if pid == os.getpid() and (outcome := session._postponed) is not None:  # noqa: SLF001
-            session._finish(outcome)  # noqa: SLF001 - of this module
+    """Finish the blocks that ended while a test's mocks were in force, if these are gone."""
+    here = [session for session, pid in list(_sending.items()) if pid == os.getpid()]
+    later = {session: session._postponed for session in here}  # noqa: SLF001 - of this module
+    if any(later.values()) and not explain_replaced():
+        for session, outcome in later.items():
+            if outcome is not None:
+                session._finish(outcome)  # noqa: SLF001 - of this module
 
 
 def _finish_at_exit() -> None:
     """Finish blocks that the interpreter's end cuts off: in a daemon thread, or never left."""
-    _finish_postponed()
+    _finish_postponed()  # else the journal has all
     here = [session for session, pid in list(_sending.items()) if pid == os.getpid()]
     outcome = Outcome("KILLED", "the interpreter ended inside the block")
     for session in (*here, current()):
-        if session is not None:
+        if session is not None and session._postponed is None:  # noqa: SLF001 - of this module
             session._finish(outcome)  # noqa: SLF001 - of this module
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from mlflow_perf.node.step_notes import ENDED_BY_SIGNAL, STARTED_COMMAND, read_stop_note
 from mlflow_perf.session.outcome import Outcome
@@ -21,8 +22,8 @@ class StepCommand:
 
     Args:
         path: The file; None where several commands are the step's.
-        heeds_stop: Whether to end this process group when the runner notes that the step is to
-            end. `srun`, which the runner can reach on its own node, would kill it without a signal
+        heeds_stop: Whether to end the command when the runner notes that the step is to end.
+            `srun`, which the runner can reach on its own node, would kill it without a signal
             before.
         runner_pid: The runner; default: the parent of this process.
     """
@@ -49,7 +50,11 @@ class StepCommand:
         """Look whether the step is to end; called about every second while the command runs."""
         if self.heeds_stop and read_stop_note() is not None:
             self.heeds_stop = False
-            os.killpg(0, signal.SIGTERM)
+            # Not the process group, which `srun` makes of all ranks of a node: each would be told
+            # by each. And not the command alone: a shell waits for its program before it acts.
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    process.terminate()
 
     def _write(self, text: str) -> None:
         with suppress(OSError):
