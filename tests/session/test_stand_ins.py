@@ -7,6 +7,7 @@ import importlib
 import os
 import pathlib
 import pkgutil
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ import pytest
 import mlflow_perf
 from mlflow_perf.core.replaced import explain_replaced, is_mock
 from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.session import autolog as autolog_module
 from mlflow_perf.session import report as report_module
 from mlflow_perf.session import stand_ins
 
@@ -267,6 +269,46 @@ def test_a_block_whose_mock_stays_to_the_exit_has_its_end_in_the_journal(
     assert cause == "the process ended before its report was sent"
     report_module._finish_postponed()
     assert mlflow.get_run(str(perf.run_id)).info.status == status
+
+
+def test_a_block_that_is_open_at_the_exit_calls_no_mock(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`mlflow_perf.start()` without `stop()`: its report is in the journal."""
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "own"))
+    session = mlflow_perf.start("job")
+    with mock.patch("os.open") as mocked:
+        report_module._finish_at_exit()
+    assert (mocked.call_count, session.summary) == (0, {})
+    data = next((tmp_path / "own").glob("*.journal")).read_bytes()
+    assert read_journal(data)[0].document.status == "KILLED"
+    report_module._finish_postponed()
+    assert session.summary
+
+
+def test_a_signal_that_ends_a_block_among_mocks_calls_none(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its report is in the journal, as after a kill, with the signal."""
+    monkeypatch.setenv("MLFLOW_PERF_DIR", str(tmp_path / "own"))
+    with mlflow_perf.report("job") as perf:
+        with mock.patch("os.open") as mocked:
+            perf._on_fatal(signal.SIGTERM)
+        data = next((tmp_path / "own").glob("*.journal")).read_bytes()
+    assert mocked.call_count == 0
+    assert read_journal(data)[0].tags["mlflow_perf.cause"] == "SIGTERM"
+
+
+def test_a_run_that_is_open_at_the_exit_calls_no_mock(store: str) -> None:
+    """It is the job's own, which MLflow ends."""
+    mlflow_perf.autolog()
+    try:
+        with mlflow.start_run() as run, mock.patch("os.open") as mocked:
+            autolog_module.finish_at_exit()
+        assert mocked.call_count == 0
+    finally:
+        mlflow_perf.autolog(disable=True)
+    assert "duration_sec" not in mlflow.get_run(run.info.run_id).data.metrics
 
 
 def test_the_same_object_begins_again_after_a_block_that_is_reported_later(store: str) -> None:

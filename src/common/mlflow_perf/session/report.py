@@ -200,24 +200,25 @@ class Session(OperationCalls):
                         self._watch.settle()
                         ended_by = [one for one in self._watch.received if one in _ENDING]
                         outcome = _killed(ended_by[0]) if ended_by else outcome
-                    self._postpone(outcome)
-                if self._postponed is None:
-                    self._finish(outcome)
+                self._end(outcome)
             finally:  # what is left, if a handler of the job raised meanwhile
                 if self._postponed is None:
                     self._finish(Outcome.from_error(error), limit_sec=_INTERRUPTED_SEC)
 
-    def _postpone(self, outcome: Outcome) -> None:
-        """Leave the report to the next block, or to the exit, if a test's mocks are in force.
+    def _end(self, outcome: Outcome) -> None:
+        """Finish, or leave the report to the next block or the exit if a test's mocks are in force.
 
         Those that began in the block may outlive it.
         """
-        if self._recording is not None and meets_stand_in("block", self.name, at_end=True):
-            self._recording.leave(outcome)
-            if self._watch is not None:
-                self._watch.disarm()
-            self._postponed = outcome
-            self._make_room()
+        with self._harmless():
+            if self._recording is not None and meets_stand_in("block", self.name, at_end=True):
+                self._recording.leave(outcome)
+                if self._watch is not None:
+                    self._watch.disarm()
+                self._postponed = outcome
+                self._make_room()
+        if self._postponed is None:
+            self._finish(outcome)
 
     def _finish(self, outcome: Outcome, *, limit_sec: float | None = None) -> None:
         try:
@@ -251,9 +252,12 @@ class Session(OperationCalls):
             _log.debug("Not made:", exc_info=True)
 
     def _on_fatal(self, number: int) -> None:
-        if self._recording is not None:
-            limit_sec = _HANGING_SEC if self._recording.finder.is_hanging else _GRACE_SEC
-            self._recording.finish(self._postponed or _killed(number), limit_sec=limit_sec)
+        if (recording := self._recording) is not None:
+            limit_sec = _HANGING_SEC if recording.finder.is_hanging else _GRACE_SEC
+            if explain_replaced():
+                recording.leave(_killed(number))  # to `recover`
+            else:
+                recording.finish(self._postponed or _killed(number), limit_sec=limit_sec)
 
     def _on_handled(self, number: int) -> None:
         if self._recording is not None:
@@ -329,8 +333,7 @@ def _killed(number: int) -> Outcome:
 
 def _finish_postponed() -> None:
     """Finish the blocks that ended while a test's mocks were in force, if these are gone."""
-    here = [session for session, pid in list(_sending.items()) if pid == os.getpid()]
-    later = {session: session._postponed for session in here}  # noqa: SLF001 - of this module
+    later = {s: s._postponed for s, pid in [*_sending.items()] if pid == os.getpid()}  # noqa: SLF001
     if any(later.values()) and not explain_replaced():
         for session, outcome in later.items():
             if outcome is not None:
@@ -342,9 +345,11 @@ def _finish_at_exit() -> None:
     _finish_postponed()  # else the journal has all
     here = [session for session, pid in list(_sending.items()) if pid == os.getpid()]
     outcome = Outcome("KILLED", "the interpreter ended inside the block")
-    for session in (*here, current()):
-        if session is not None and session._postponed is None:  # noqa: SLF001 - of this module
+    for session in here:
+        if session._postponed is None:  # noqa: SLF001 - of this module
             session._finish(outcome)  # noqa: SLF001 - of this module
+    if (still_open := current()) is not None:
+        still_open._end(outcome)  # noqa: SLF001 - of this module
 
 
 def _renew_guard() -> None:

@@ -292,7 +292,7 @@ class RunRecorder:
         for recording, outcome in reversed(ended):
             if open_runs.pop(recording.started.run_id, None) is None:
                 continue  # another thread has ended it meanwhile
-            if outcome is None:
+            if outcome is None or meets_stand_in("run", recording.started.run_id):
                 recording.discard()
             else:
                 self._send(recording)
