@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+from tests.alone import alone
 
 from mlflow_perf.session.outcome import Outcome
 from mlflow_perf.session.step_command import StepCommand
@@ -40,26 +41,30 @@ def test_a_signal_counts_where_the_runner_stops_the_step_or_is_gone(
     assert not step.lives_on
 
 
-def test_a_rank_that_srun_started_ends_itself_once_when_its_runner_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@alone
+def test_a_rank_that_srun_started_ends_its_command_once_when_its_runner_says_so(
+    tmp_path: Path,
 ) -> None:
     """All processes of its command get the signal: a shell waits for its program before it acts."""
-    script = "trap 'echo term >> told' TERM; until test -e done; do sleep 0.05; done"
-    child = subprocess.Popen(["bash", "-c", f"{script} & {script}"], cwd=tmp_path)
-    while len(psutil.Process(child.pid).children(recursive=True)) < 3:
+    ready, told, done = (tmp_path / name for name in ("ready", "told", "done"))
+    wait = f"trap 'echo term >> {told}' TERM; echo >> {ready}"
+    wait = f"{wait}; until test -e {done}; do sleep 0.05; done"
+    child = subprocess.Popen(["bash", "-c", f"({wait}) & {wait}; wait"])
+    while not (ready.exists() and ready.read_text() == "\n\n"):
         time.sleep(0.01)
     note = tmp_path / "stopped-1"
-    monkeypatch.setenv("MLFLOW_PERF_STOP_NOTE", str(note))
+    os.environ["MLFLOW_PERF_STOP_NOTE"] = str(note)
     several, local = StepCommand(None, heeds_stop=True), StepCommand(tmp_path / "ended")
     several.note_begin()  # no single command's
     several.look()
     time.sleep(0.2)
-    assert not (tmp_path / "told").exists()
+    assert not told.exists()
     note.write_text("FAILED took longer than its limit of 3 s")
     for step in (several, several, local):
         step.look()
-    (tmp_path / "done").touch()
-    child.wait()
-    while len((tmp_path / "told").read_text().split()) < 2:
+    while not (told.exists() and told.read_text() == "term\nterm\n"):
         time.sleep(0.01)
+    done.touch()
+    child.wait()
+    assert told.read_text() == "term\nterm\n"
     assert not several.lives_on
