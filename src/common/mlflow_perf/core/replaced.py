@@ -88,7 +88,7 @@ def _has_mocks() -> bool:
     )
 
 
-def is_called(module: str) -> bool:
+def _is_called(module: str) -> bool:
     """Return whether a report and MLflow may call a module of this name."""
     top = module.partition(".")[0]
     return (top in sys.stdlib_module_names or top in _LIBRARIES) and top != "unittest"
@@ -96,7 +96,7 @@ def is_called(module: str) -> bool:
 
 def _find_stand_in(name: str, module: Any, *, in_test: bool) -> str:
     """Return what is replaced in a module that we may use, or nothing."""
-    if not is_called(name):
+    if not _is_called(name):
         return ""
     is_module = isinstance(module, types.ModuleType)
     if not is_module and is_mock(module):
@@ -124,7 +124,7 @@ def _find_stand_in(name: str, module: Any, *, in_test: bool) -> str:
 def _is_of_job(value: Any) -> bool:
     """Return whether a function or class is neither Python's nor a library's."""
     if isinstance(value, type):  # its module may be a file that hides one of Python's
-        made_in = None if is_called(value.__module__) else sys.modules.get(value.__module__)
+        made_in = None if _is_called(value.__module__) else sys.modules.get(value.__module__)
         file = getattr(made_in, "__file__", None) or "<built in>"
     else:  # a clock may be the method of an iterator
         file = getattr(getattr(value, "__code__", None), "co_filename", "")
