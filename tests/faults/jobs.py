@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import mlflow_perf
+from mlflow_perf.core import originals
 from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.session.report import current
@@ -312,7 +313,7 @@ def tidied() -> None:
 
 def restless() -> None:
     """A job during which the clock is set back, and processes and threads come and go."""
-    real, begin = time.time, time.monotonic()
+    real, begin = originals.time.time, time.monotonic()
     burn = "import time\nwhile time.process_time() < 0.15: pass"
 
     def shifted(seconds: float) -> float:
@@ -322,7 +323,7 @@ def restless() -> None:
         say(perf.run_id)
         entered = time.monotonic()
         for number in range(4):
-            time.time = partial(shifted, (-3600, 7200, -60, 0)[number])
+            originals.time.time = partial(shifted, (-3600, 7200, -60, 0)[number])
             subprocess.run([sys.executable, "-S", "-E", "-c", burn], check=True)
             thread = threading.Thread(target=time.sleep, args=(0.05,))
             thread.start()

@@ -155,6 +155,26 @@ def test_an_object_is_a_new_job_each_time_that_it_is_submitted(
     assert [step.values["rate"] for step in steps] == [0.2, 0.3, 0.2, 0.3, 0.4]
 
 
+def test_a_block_in_a_script_is_reported(
+    write_pipeline: WritePipeline,
+    capsys: pytest.CaptureFixture[str],
+    store: str,
+) -> None:
+    """What stands in for the browser is no mock of a test of the job's."""
+    text = """
+    import webbrowser
+    import mlflow_perf
+    from azure.ai.ml import MLClient
+
+    with mlflow_perf.report("prepare") as perf:
+        client = MLClient(None, "subscription", "group", "workspace")
+        client.jobs.create_or_update(make(rows=3))
+    print(webbrowser.open("azure"), "duration_sec" in perf.summary)
+    """
+    load_jobs(str(write_pipeline(text)), {})
+    assert capsys.readouterr().out.splitlines()[-1] == "False True"
+
+
 def test_azure_is_not_sent_an_object_as_it_was_not_when_it_was_submitted(
     write_pipeline: WritePipeline,
 ) -> None:
@@ -307,7 +327,8 @@ LEAVES = """
     def submit_late():
         while not ended.exists():
             time.sleep(0.01)
-        print(azure.ai.ml.MLClient.__module__, azure.identity.DefaultAzureCredential.__module__)
+        seen = azure.ai.ml.MLClient.__module__, azure.identity.DefaultAzureCredential.__module__
+        os.write(1, f"{' '.join(seen)}\\n".encode())  # at once: two processes write
         client = azure.ai.ml.MLClient(None, "subscription", "group", "workspace")
         print(client.jobs.create_or_update(make(rows=4)))
 
@@ -327,7 +348,11 @@ from pathlib import Path
 from mlflow_perf.pipelines import azure
 from mlflow_perf.pipelines.loading import load_jobs
 from mlflow_perf.pipelines.sources import Sources
-jobs, _ = load_jobs({str(path)!r}, {{}}, sources=Sources(say=print))
+
+def say(text):
+    os.write(1, f"{{text}}\\n".encode())
+
+jobs, _ = load_jobs({str(path)!r}, {{}}, sources=Sources(say=say))
 late = [one for one in threading.enumerate() if one.name == "late"]
 Path({str(path.parent)!r}, "ended").touch()
 for one in late:
