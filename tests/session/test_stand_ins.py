@@ -345,13 +345,14 @@ def test_a_mock_is_in_its_place_for_other_threads_while_a_block_ends(store: str)
     assert not real
 
 
-def test_a_run_that_ends_among_mocks_has_no_report(store: str) -> None:
+@pytest.mark.parametrize("name", ["builtins.open", "os.open", "os.unlink", "psutil.Process"])
+def test_a_run_that_ends_among_mocks_has_no_report(name: str, store: str) -> None:
     """The job ends it itself; `mlflow_perf.autolog()` leaves it as it is."""
     autolog = mlflow_perf.autolog
-    autolog()
+    autolog(interval=2)  # with a journal from its start
     try:
         with contextlib.ExitStack() as later, mlflow.start_run() as run:
-            mocked = later.enter_context(mock.patch("os.open"))
+            mocked = later.enter_context(mock.patch(name))
         count = mocked.call_count
     finally:
         autolog(disable=True)

@@ -233,13 +233,13 @@ class Journal:
             self._write(lines)
             if sync:
                 os.fsync(self._file.number)
-            fresh.replace(self.path)
+            os.replace(fresh, self.path)
         except BaseException:
             if self._file is not None and self._file is not old[0]:
                 self._file.close()
             self._file, self._size = old
             with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
+                os.unlink(fresh)
             raise
         if old[0] is not None:
             old[0].close()
@@ -352,7 +352,7 @@ class Journal:
             self._is_removed = True
             if self._pid == os.getpid():
                 try:
-                    self.path.unlink()
+                    os.unlink(self.path)
                 except OSError:
                     self._empty()
             self._close()

@@ -229,10 +229,13 @@ def create(parent: Path | None = None, *, prefix: str = PREFIX) -> Path:
 def remove(folder: Path) -> None:
     """Delete the spool files of a folder, and the folder if nothing else is in it."""
     with contextlib.suppress(OSError):
-        for path in folder.iterdir():
-            if (path.suffix == SUFFIX or path.name == SAMPLING) and not path.is_dir():
-                path.unlink(missing_ok=True)
-        folder.rmdir()
+        with os.scandir(folder) as found:
+            names = [one.name for one in found if not one.is_dir(follow_symlinks=False)]
+        for name in names:
+            if name.endswith(SUFFIX) or name == SAMPLING:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(folder / name)
+        os.rmdir(folder)
 
 
 def read(folder: Path, kind: str) -> Iterator[SpoolFile]:

@@ -213,6 +213,12 @@ class WindowSampler:
                 window.add_row(self._read(), self._rates, self._interval_sec)
                 self._windows.remove(window)
 
+    def drop(self, window: Window) -> None:
+        """Give the window no further row."""
+        with self.lock:
+            if window in self._windows:
+                self._windows.remove(window)
+
     def stop(self) -> None:
         """End the thread and close the readers; windows that are open get no more rows."""
         self._stop_asked.set()

@@ -151,7 +151,10 @@ class RunRecorder:
             self._reserve = None
             error = sys.exc_info()[1]
             failed = status != "FINISHED" and error is not None
-            _close(recording, Outcome(status, type(error).__name__ if failed else None))
+            if meets_stand_in("run", run_id):
+                recording.discard()
+            else:
+                _close(recording, Outcome(status, type(error).__name__ if failed else None))
 
     @as_own()
     def run_ended(self, run_id: str) -> None:
@@ -161,7 +164,7 @@ class RunRecorder:
         if recording is None:
             return
         below = None if self._spool is None else self._spool.path
-        if meets_stand_in("run", run_id) or is_left_to_script(below, run_id):
+        if recording.is_discarded or is_left_to_script(below, run_id):
             recording.discard()
             return
         sending = self._send(recording)
@@ -283,18 +286,16 @@ class RunRecorder:
         Args:
             judge: Returns how a run ended; None for no report.
         """
-        ended: list[tuple[RunRecording, Outcome | None]] = []
-        for run_id in reversed(list(open_runs)):  # the inner ones first
-            recording = open_runs.get(run_id)
-            if recording is not None:
-                ended.append((recording, judge(recording)))
-                _close(recording, ended[-1][1] or Outcome("KILLED"))
-        for recording, outcome in reversed(ended):
-            if open_runs.pop(recording.started.run_id, None) is None:
-                continue  # another thread has ended it meanwhile
+        ended = [open_runs[run_id] for run_id in list(open_runs) if run_id in open_runs]
+        for recording in reversed(ended):  # the inner ones first
+            outcome = judge(recording)
             if outcome is None or meets_stand_in("run", recording.started.run_id):
                 recording.discard()
             else:
+                _close(recording, outcome)
+        for recording in ended:
+            mine = open_runs.pop(recording.started.run_id, None)
+            if mine is not None and not mine.is_discarded:  # no other thread has ended it
                 self._send(recording)
 
     @as_own()

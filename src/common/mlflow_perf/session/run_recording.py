@@ -60,6 +60,7 @@ class RunRecording:
         block: The `report()` block of this process whose run is the parent of this one.
         is_late: Whether it was logged after its work, and has the span of its parent.
         is_open: Whether the last reading is still to come.
+        is_discarded: Whether there is no report.
         measured_by: The run of this process, or of one above, whose figures contain those of this
             one.
         state_folder: Folder of the journals.
@@ -95,7 +96,7 @@ class RunRecording:
         self.is_active = not run.is_new
         self.overlapping = 0
         self.block: object = None
-        self.is_late, self.is_open = False, True
+        self.is_late, self.is_open, self.is_discarded = False, True, False
         self.measured_by: str | None = None
         self._settings, self._sampler = settings, sampler
         self.state_folder, self._spool_folder = state_folder, spool_folder
@@ -175,8 +176,13 @@ class RunRecording:
                 self._live.close()
 
     def discard(self) -> None:
-        """End without a report, because the run was deleted or a report is no longer wanted."""
-        self.close(Outcome("KILLED"))
+        """End without a report, and without a reading: a mock of the job's would see it."""
+        self.is_open, self.is_discarded = False, True
+        self._sampler.drop(self.window)
+        if self._step_source is not None:
+            self._step_source.stop_feeding(self.steps)
+        if self._live is not None:
+            self._live.close()
         self._journal.remove()
 
     @property
