@@ -41,6 +41,29 @@ def test_a_killed_runner_leaves_no_process(tmp_path: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+DAEMON = """
+trap 'for _ in $(seq 90); do [ -e told ] && echo first && exit; sleep 0.1; done; exit' TERM
+cat > daemon.sh <<'END'
+trap 'touch told; setsid sleep 0.4 && touch saved' TERM
+touch child
+sleep 300 & wait
+END
+setsid --fork bash daemon.sh
+sleep 300 & wait
+"""
+
+
+def test_a_daemon_is_told_to_end_at_once(tmp_path: Path) -> None:
+    """It has time to save what it has, also beside a command that takes its ten seconds."""
+    (tmp_path / "step.sh").write_text(DAEMON)
+    code = RUNNER.replace('"-c", script', '"step.sh"')
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as runner:
+        _wait((tmp_path / "child").exists)
+        runner.kill()
+    _wait(lambda: (tmp_path / "log").read_text() == "first\n")
+    _wait((tmp_path / "saved").exists)
+
+
 @pytest.mark.parametrize("start", ["setsid", "setsid --fork"])
 def test_what_a_step_started_in_a_session_of_its_own_is_ended_too(
     tmp_path: Path, start: str

@@ -127,6 +127,9 @@ class _Guard:
         return bool(self._selector.get_map())
 
 
+_Key = tuple[int, bytes]
+
+
 class _Process:
     """A process that has not ended.
 
@@ -155,17 +158,6 @@ def _list_processes() -> list[_Process]:
     return found
 
 
-def _list_below(groups: list[int]) -> list[_Process]:
-    """List what the leaders of these groups have started, and what that has started."""
-    children: dict[int, list[_Process]] = {}
-    for process in _list_processes():
-        children.setdefault(process.parent, []).append(process)
-    below = [one for group in groups for one in children.get(group, [])]
-    for process in below:  # it grows meanwhile
-        below += children.get(process.pid, [])
-    return below
-
-
 def _read_words(process: _Process, name: str) -> list[bytes]:
     """Return the parts of a file of a process, such as its arguments; none if it has ended."""
     try:
@@ -175,10 +167,8 @@ def _read_words(process: _Process, name: str) -> list[bytes]:
         return []
 
 
-def _list_left(groups: list[int], others: list[_Process]) -> list[_Process]:
-    """List what has not ended of these groups and other processes."""
-    known = {one.key for one in others}
-    return [one for one in _list_processes() if one.group in groups or one.key in known]
+def _has_ended(groups: list[int]) -> bool:
+    return not any(one.group in groups for one in _list_processes())
 
 
 def _send(kill: Callable[[int, int], None], to: int, number: int) -> None:
@@ -187,27 +177,84 @@ def _send(kill: Callable[[int, int], None], to: int, number: int) -> None:
         kill(to, number)
 
 
+class _Outside:
+    """What a step has started outside its process groups: in a session of its own, as a daemon.
+
+    Args:
+        groups: The process groups.
+        mark: The variable that only the step's processes have; empty for none.
+    """
+
+    def __init__(self, groups: list[int], mark: str) -> None:
+        self._groups, self._mark = groups, os.fsencode(mark)
+        # The guard of a pipeline that the step ran ends by itself what that one's steps started.
+        self._own = os.fsencode(sys.argv[0])
+        self._known: set[_Key] = set()
+        # What one of these starts at its end, to save what it has, is not told to end.
+        self._untold = {one.key for one in self.list_left()}
+
+    def list_left(self) -> list[_Process]:
+        """List what has not ended."""
+        running = {one.pid: one for one in _list_processes()}
+        for one in running.values():
+            if one.key not in self._known and self._is_outside(one, running):
+                self._known.add(one.key)
+        return [one for one in running.values() if one.key in self._known]
+
+    def tell(self, *, led: bool = False) -> bool:
+        """Send SIGTERM once to each, and return whether there was any that had not got it.
+
+        Args:
+            led: Also to one that has a process of the groups above it: a launcher ends its own.
+        """
+        running = {one.pid: one for one in _list_processes()}
+        untold = [one for one in running.values() if one.key in self._untold]
+        fresh = [one for one in untold if led or not self._is_led(one, running)]
+        for one in fresh:
+            _send(os.kill, one.pid, signal.SIGTERM)
+        self._untold -= {one.key for one in fresh}
+        return bool(fresh)
+
+    def _is_outside(self, process: _Process, running: dict[int, _Process]) -> bool:
+        if process.group in self._groups:
+            return False
+        # A daemon has another parent, but it has the variable.
+        has_mark = bool(self._mark) and self._mark in _read_words(process, "environ")
+        is_step = has_mark or self._is_led(process, running)
+        return is_step and self._own not in _read_words(process, "cmdline")
+
+    def _is_led(self, process: _Process, running: dict[int, _Process]) -> bool:
+        while (parent := running.get(process.parent)) is not None:
+            if parent.group in self._groups:
+                return True
+            process = parent
+        return False
+
+
 def _end(groups: list[int], guard: _Guard, grace_sec: float, mark: str) -> None:
     """End the groups and what they started: by SIGTERM, after a grace by SIGKILL."""
-    outside = [one for one in _list_below(groups) if one.group not in groups]
+    outside = _Outside(groups, mark)
+    outside.tell()
     end = time.monotonic() + grace_sec
     for group in groups:
         _send(os.killpg, group, signal.SIGTERM)
-    guard.copy_until(lambda: not _list_left(groups, []), end)
-    # A launcher ends its own; what it left, in a session of its own perhaps, comes after it.
-    # Daemons have another parent by now, but they have the variable.
-    wanted, own = os.fsencode(mark) or None, os.fsencode(sys.argv[0])
-    marked = [one for one in _list_processes() if wanted in _read_words(one, "environ")]
-    # The guard of a pipeline that the step ran ends by itself what that one's steps have started.
-    outside = [one for one in outside + marked if own not in _read_words(one, "cmdline")]
-    for process in _list_left([], outside):
-        _send(os.kill, process.pid, signal.SIGTERM)
-    guard.copy_until(lambda: not _list_left(groups, outside), end)
+
+    def is_told() -> bool:
+        outside.tell()
+        return _has_ended(groups)
+
+    def is_over() -> bool:
+        return _has_ended(groups) and not outside.list_left()
+
+    guard.copy_until(is_told, end)
     for group in groups:
         _send(os.killpg, group, signal.SIGKILL)
-    for process in _list_left([], outside):
+    if outside.tell(led=True) and time.monotonic() >= end:  # what a launcher has left
+        end = time.monotonic() + grace_sec
+    guard.copy_until(is_over, end)
+    for process in outside.list_left():
         _send(os.kill, process.pid, signal.SIGKILL)
-    guard.copy_until(lambda: not _list_left(groups, outside), time.monotonic() + grace_sec)
+    guard.copy_until(is_over, time.monotonic() + grace_sec)
 
 
 def main() -> None:
