@@ -41,7 +41,12 @@ get_ident: Callable[[], int] = _native.get_ident
 get_native_id: Callable[[], int] = _native.get_native_id
 """Returns the kernel's number of this thread."""
 
-_join = threading.Thread.join
+# As they are now: a test of the job may replace those of all threads, and count the calls.
+_is_alive: Any = threading.Thread.is_alive
+_join: Any = threading.Thread.join
+if isinstance(_join, FunctionType) and _join.__closure__ is None:
+    without = {**_join.__globals__, "current_thread": bool}  # `Thread.join` has asked already
+    _join = FunctionType(_join.__code__, without, "join", _join.__defaults__)
 
 _LOOK_SEC = 0.05
 _SLICE_SEC = 0.5  # the longest wait of a thread that may be the job's main thread
@@ -222,6 +227,7 @@ class Thread(threading.Thread):
     def __init__(self, target: Callable[[], object] | None = None, *, name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
         self._native_pid: int | None = None
+        self._runs_in: int | None = None
         # Python would call `threading.excepthook`, with which a job may end itself.
         self._invoke_excepthook = _say_fault
         self._ended = Event()
@@ -259,12 +265,12 @@ class Thread(threading.Thread):
 
     def run(self) -> None:
         """Do the work, and be known as ours meanwhile."""
-        ident = _native.get_ident()
-        own_idents[ident] = os.getpid()
+        self._runs_in = get_ident()
+        own_idents[self._runs_in] = os.getpid()
         try:
             self.work()
         finally:
-            own_idents.pop(ident, None)
+            own_idents.pop(self._runs_in, None)
 
     def work(self) -> None:
         """Call the target; a subclass may do something else."""
@@ -274,6 +280,11 @@ class Thread(threading.Thread):
     def was_started(self) -> bool:
         """Whether `start` was called, in this process or its parent."""
         return self.ident is not None or self._native_pid is not None
+
+    @property
+    def is_caller(self) -> bool:
+        """Whether it is the thread that asks."""
+        return self._runs_in == get_ident()
 
     def _delete(self) -> None:
         """Leave Python's list of threads; the base class asks a function that may be patched."""
@@ -291,15 +302,16 @@ class Thread(threading.Thread):
     def is_alive(self) -> bool:
         """Return whether the thread runs, in this process."""
         if self._native_pid is None:
-            return super().is_alive()
+            return bool(_is_alive(self))
         return self._native_pid == os.getpid() and not self._ended.is_set()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread has ended, or the time in seconds is over.
 
-        For a thread that was not started, or whose start an error cut short, this does nothing.
+        For a thread that was not started, or whose start an error cut short, or for the caller
+        itself this does nothing.
         """
-        if not self.is_alive():
+        if not self.is_alive() or self.is_caller:
             return
         if self._native_pid is None:
             _join(self, timeout)

@@ -13,7 +13,6 @@ import errno
 import math
 import re
 import secrets
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -366,7 +365,7 @@ class Journal:
 
     def _stop(self) -> None:
         self._ended.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None:
             self._thread.join(1.0)
 
     def _close(self) -> None:

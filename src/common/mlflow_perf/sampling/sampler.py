@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -255,10 +254,9 @@ class PerformanceReportingThread(Thread):
         self._begun.set()  # an error may have cut `start` short, in any of its steps
         if self._origin is None:
             self._reader_set.close()
-        if self.is_alive() and threading.current_thread() is not self:
-            self.join(_JOIN_TIMEOUT_SEC)
-            if self.is_alive() and not self._all_reported:
-                _log.warning("The sampler hangs in a source; its last report is missing.")
+        self.join(_JOIN_TIMEOUT_SEC)
+        if self.is_alive() and not (self._all_reported or self.is_caller):
+            _log.warning("The sampler hangs in a source; its last report is missing.")
 
 
 class PerformanceMetricsCollector(KeptReports):

@@ -149,8 +149,7 @@ class StackSampler(Thread):
     def stop(self) -> None:
         """End the thread, in milliseconds."""
         self._turns.stop()
-        if self.is_alive() and threading.current_thread() is not self:
-            self.join(1.0)
+        self.join(1.0)
         self.give_back()
 
     def give_back(self) -> None:
