@@ -64,6 +64,39 @@ def test_a_daemon_is_told_to_end_at_once(tmp_path: Path) -> None:
     _wait((tmp_path / "saved").exists)
 
 
+LAUNCHER = """
+cat > rank.sh <<'END'
+trap 'echo told >> told; sleep 0.5 & wait $!' TERM
+echo $$ > rank.txt
+mv rank.txt rank
+sleep 300 &
+wait $!
+END
+cat > launcher.sh <<'END'
+trap 'kill -TERM $(cat rank)' TERM
+setsid bash rank.sh &
+sleep 300 & wait $!
+while kill -0 $(cat rank); do sleep 0.1; done
+END
+setsid --fork bash launcher.sh
+while [ ! -e rank ]; do sleep 0.05; done
+touch child
+sleep 300 & wait
+"""
+
+
+def test_what_a_daemon_leads_is_left_to_it(tmp_path: Path) -> None:
+    """As the ranks of `mpiexec`: many save at the first SIGTERM, and end at the second one."""
+    (tmp_path / "step.sh").write_text(LAUNCHER)
+    code = RUNNER.replace('"-c", script', '"step.sh"')
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as runner:
+        _wait((tmp_path / "child").exists)
+        runner.kill()
+    rank = int((tmp_path / "rank").read_text())
+    _wait(lambda: not _lives(rank))
+    assert (tmp_path / "told").read_text() == "told\n"
+
+
 @pytest.mark.parametrize("start", ["setsid", "setsid --fork"])
 def test_what_a_step_started_in_a_session_of_its_own_is_ended_too(
     tmp_path: Path, start: str

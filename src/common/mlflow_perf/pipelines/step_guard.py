@@ -201,19 +201,23 @@ class _Outside:
                 self._known.add(one.key)
         return [one for one in running.values() if one.key in self._known]
 
-    def tell(self, *, led: bool = False) -> bool:
-        """Send SIGTERM once to each, and return whether there was any that had not got it.
+    def tell(self) -> None:
+        """Send SIGTERM once to each that no other process of the step leads.
 
-        Args:
-            led: Also to one that has a process of the groups above it: a launcher ends its own.
+        What a launcher has started, in sessions of their own perhaps, that ends itself.
         """
         running = {one.pid: one for one in _list_processes()}
         untold = [one for one in running.values() if one.key in self._untold]
-        fresh = [one for one in untold if led or not self._is_led(one, running)]
-        for one in fresh:
-            _send(os.kill, one.pid, signal.SIGTERM)
-        self._untold -= {one.key for one in fresh}
-        return bool(fresh)
+        for one in untold:
+            if not self._is_led(one, running):
+                self._untold.discard(one.key)
+                _send(os.kill, one.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL to each but those that still have to be told."""
+        for one in self.list_left():
+            if one.key not in self._untold:
+                _send(os.kill, one.pid, signal.SIGKILL)
 
     def _is_outside(self, process: _Process, running: dict[int, _Process]) -> bool:
         if process.group in self._groups:
@@ -224,37 +228,34 @@ class _Outside:
         return is_step and self._own not in _read_words(process, "cmdline")
 
     def _is_led(self, process: _Process, running: dict[int, _Process]) -> bool:
-        while (parent := running.get(process.parent)) is not None:
-            if parent.group in self._groups:
+        """Return whether a process of the step is above it, which is not of its own group."""
+        parent = running.get(process.parent)
+        while parent is not None:
+            is_step = parent.group in self._groups or parent.key in self._known
+            if is_step and parent.group != process.group:
                 return True
-            process = parent
+            parent = running.get(parent.parent)
         return False
 
 
 def _end(groups: list[int], guard: _Guard, grace_sec: float, mark: str) -> None:
     """End the groups and what they started: by SIGTERM, after a grace by SIGKILL."""
     outside = _Outside(groups, mark)
-    outside.tell()
-    end = time.monotonic() + grace_sec
-    for group in groups:
-        _send(os.killpg, group, signal.SIGTERM)
-
-    def is_told() -> bool:
-        outside.tell()
-        return _has_ended(groups)
 
     def is_over() -> bool:
+        outside.tell()
         return _has_ended(groups) and not outside.list_left()
 
-    guard.copy_until(is_told, end)
+    outside.tell()
+    for group in groups:
+        _send(os.killpg, group, signal.SIGTERM)
+    guard.copy_until(is_over, time.monotonic() + grace_sec)
     for group in groups:
         _send(os.killpg, group, signal.SIGKILL)
-    if outside.tell(led=True) and time.monotonic() >= end:  # what a launcher has left
-        end = time.monotonic() + grace_sec
-    guard.copy_until(is_over, end)
-    for process in outside.list_left():
-        _send(os.kill, process.pid, signal.SIGKILL)
-    guard.copy_until(is_over, time.monotonic() + grace_sec)
+    # What these have led gets its SIGTERM now, and then the same time.
+    for _ in range(2):
+        outside.kill()
+        guard.copy_until(is_over, time.monotonic() + grace_sec)
 
 
 def main() -> None:
