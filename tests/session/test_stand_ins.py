@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import os
@@ -369,6 +370,67 @@ def test_another_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
         pass
     assert perf.run_id is None
     assert list(os.environ) == ["A"]
+
+
+class _Finder:
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "yaml":
+            raise ImportError(name)
+
+
+def _import(name: str, *args: Any, real: Any = builtins.__import__, **options: Any) -> Any:
+    if name == "yaml":
+        raise ImportError(name)
+    return real(name, *args, **options)
+
+
+def test_a_hidden_module_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow, imported meanwhile, would be without it for good."""
+    assert explain_replaced() == ""
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "yaml", None)
+        assert explain_replaced() == "the job hides the module yaml"
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "__import__", _import)
+        assert explain_replaced() == "the job replaces builtins.__import__"
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "meta_path", [_Finder(), *sys.meta_path])
+        assert explain_replaced() == "the job's _Finder finds modules"
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "git", mock.MagicMock())
+        assert explain_replaced() == "a mock replaces git"
+
+
+HIDES = """
+import sys
+import mlflow_perf
+hidden = sys.argv[1]
+sys.modules[hidden] = None
+with mlflow_perf.report("without"):
+    pass
+del sys.modules[hidden]
+import mlflow
+with mlflow.start_run():
+    mlflow.log_metric("a", 1)
+with mlflow_perf.report("with") as perf:
+    pass
+print(bool(perf.summary))
+"""
+
+
+@pytest.mark.parametrize("hidden", ["sqlalchemy", "sqlparse"])
+def test_mlflow_is_whole_after_a_module_was_hidden(hidden: str, store: str) -> None:
+    """Whether the job's own test noticed that or not."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    done = subprocess.run(
+        [sys.executable, "-c", HIDES, hidden],
+        env={**environ, "MLFLOW_TRACKING_URI": store},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True\n", done.stderr
+    assert done.stderr.count("hides the module sqlalchemy") == 2 * (hidden == "sqlalchemy")
 
 
 def test_a_class_of_a_test_is_noticed_and_a_hook_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

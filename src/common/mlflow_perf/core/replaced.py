@@ -19,6 +19,12 @@ _LIBRARIES = {
     "google", "mlflow", "msgspec", "numpy", "packaging", "psutil", "requests", "sqlalchemy",
     "urllib3", "yaml",
 }  # fmt: skip
+# Those that MLflow imports besides: a mock in the place of one would stay in MLflow.
+_IMPORTED = _LIBRARIES | {
+    "alembic", "cachetools", "click", "cloudpickle", "databricks", "docker", "fastapi", "flask",
+    "git", "graphene", "importlib_metadata", "matplotlib", "opentelemetry", "pandas", "pyarrow",
+    "pydantic", "scipy", "sklearn", "sqlparse", "starlette", "typing_extensions",
+}  # fmt: skip
 # What was made of a text, Python's own files and ours.
 _NOT_OF_JOB = (
     "<",
@@ -51,6 +57,8 @@ def explain_replaced() -> str:
     for name, module in list(sys.modules.items()) if in_test or _has_mocks() else ():
         if found := _find_stand_in(name, module, in_test=in_test):
             return found
+    if in_test and (found := find_hidden(_IMPORTED) or _find_finder()):
+        return found
     for clock in _CLOCKS:
         # One of freezegun may go on by a second with each call.
         if not is_native(one := getattr(time, clock)):
@@ -88,19 +96,39 @@ def _has_mocks() -> bool:
     )
 
 
-def _is_called(module: str) -> bool:
+def _is_called(module: str, libraries: set[str] = _LIBRARIES) -> bool:
     """Return whether a report and MLflow may call a module of this name."""
     top = module.partition(".")[0]
-    return (top in sys.stdlib_module_names or top in _LIBRARIES) and top != "unittest"
+    return (top in sys.stdlib_module_names or top in libraries) and top != "unittest"
+
+
+def find_hidden(libraries: set[str] = _LIBRARIES) -> str:
+    """Return what hides a module, as in a test of what the job does without it, or nothing.
+
+    MLflow would be without it from its import to the end of the process.
+    """
+    modules: dict[str, Any] = sys.modules
+    hidden = [name for name, module in list(modules.items()) if module is None]
+    named = (f"the job hides the module {name}" for name in hidden if _is_called(name, libraries))
+    return next(named, "")
+
+
+def _find_finder() -> str:
+    """Return a finder of the job's own, which may hide a module, or nothing."""
+    for finder in sys.meta_path:
+        kind = finder if isinstance(finder, type) else type(finder)
+        if _is_of_job(kind):
+            return f"the job's {kind.__name__} finds modules"
+    return ""
 
 
 def _find_stand_in(name: str, module: Any, *, in_test: bool) -> str:
     """Return what is replaced in a module that we may use, or nothing."""
+    is_module = isinstance(module, types.ModuleType)
+    if not is_module and is_mock(module) and _is_called(name, _IMPORTED):
+        return f"a mock replaces {name}"
     if not _is_called(name):
         return ""
-    is_module = isinstance(module, types.ModuleType)
-    if not is_module and is_mock(module):
-        return f"a mock replaces {name}"
     # A lazy module is loaded when anybody asks it for an attribute.
     inside = dict(object.__getattribute__(module, "__dict__")) if is_module else {}
     kinds = {
@@ -116,6 +144,7 @@ def _find_stand_in(name: str, module: Any, *, in_test: bool) -> str:
                 return f"a mock replaces {place}.{key}"
             # Hooks and the like are there to be set.
             is_set = key.startswith("_") or key.endswith("hook") or key == "showwarning"
+            is_set = is_set and key != "__import__"
             if in_test and not is_set and isinstance(one, _MADE) and _is_of_job(one):
                 return f"the job replaces {place}.{key}"
     return ""

@@ -26,7 +26,7 @@ from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.held_name import holding
 from mlflow_perf.core.late_signals import expect_long_exit
 from mlflow_perf.core.originals import sys
-from mlflow_perf.core.replaced import is_mock
+from mlflow_perf.core.replaced import find_hidden, is_mock
 from mlflow_perf.core.restart_flag import handlers_interrupt_as_before
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line, is_http, redact_password
@@ -34,6 +34,7 @@ from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 from mlflow_perf.tracking.fork_guard import call_inside
+from mlflow_perf.tracking.half_import import whole_imports
 from mlflow_perf.tracking.shared_libraries import is_own_call, loggers_kept, no_child, own_call
 
 T = TypeVar("T")
@@ -163,8 +164,8 @@ class MlflowCall(BackgroundCall[T]):
         RuntimeError: When the process may have no further thread. When too little memory or CPU
             time is left, which would end the process. When MLflow would be imported while the job
             has another `datetime`, as with freezegun, which crashes compiled modules, or sockets
-            that belong to a thread, as with gevent. When a mock of the job's would count MLflow's
-            calls.
+            that belong to a thread, as with gevent, or hides a module. When a mock of the job's
+            would count MLflow's calls.
     """
 
     def __init__(self, call: Callable[[], T], *, name: str, workspace: str | None = None) -> None:
@@ -178,6 +179,8 @@ class MlflowCall(BackgroundCall[T]):
                 raise RuntimeError(
                     f"MLflow cannot be imported now: {by} replaces {replaced.__name__}"
                 )
+        if hidden := find_hidden() if is_new else "":
+            raise RuntimeError(f"MLflow cannot be imported now: {hidden}")
         # Its import asks `uname -p`: the mock would count that, and Python keep its answer.
         for module, function in (*_MOCKED, *(_MOCKED_AT_IMPORT if is_new else ())):
             if is_mock(getattr(module, function)):
@@ -196,7 +199,7 @@ class MlflowCall(BackgroundCall[T]):
             )
 
         def load_and_call() -> T:
-            with own_call():
+            with own_call(), whole_imports():
                 if is_new:
                     self._load_in_turn()
                 _keep_faults()
