@@ -185,6 +185,41 @@ def test_a_thread_is_no_coroutine(package: str, patch: str) -> None:
     assert done.stdout == "native\n", done.stderr
 
 
+_LOOP = """
+from gevent import monkey; monkey.patch_all()
+import os, time
+from mlflow_perf.core.temporary import temporary_folder
+from mlflow_perf.core.threads import Thread
+
+def work():
+    time.sleep(0.001)  # gevent makes a loop for this thread
+    with temporary_folder() as folder:
+        (folder / "inside").mkdir()
+    inside.append(count())
+    os.close(os.open(".", os.O_RDONLY))
+
+def count():
+    return len(os.listdir("/proc/self/fd"))
+
+inside, after = [], [count()]
+for _ in range(3):
+    thread = Thread(work, name="loop")
+    thread.start()
+    thread.join(30)
+    after.append(count())
+print(len(set(after)), inside[0] - after[0] <= 2)
+"""
+
+
+def test_a_thread_leaves_no_descriptor_of_an_event_loop() -> None:
+    """A thread that calls what gevent has replaced gets one, which gevent never closes."""
+    pytest.importorskip("gevent")
+    done = subprocess.run(
+        [sys.executable, "-c", _LOOP], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.stdout == "1 True\n", done.stderr
+
+
 def test_a_forked_child_has_no_thread_of_its_parent() -> None:
     """There the thread is not alive, and joining it does not wait."""
     over = Event()

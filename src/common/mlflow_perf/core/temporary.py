@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from mlflow_perf.core.originals import os
 
 _open: set[Path] = set()
 
@@ -34,13 +34,28 @@ def temporary_folder() -> Iterator[Path]:
         yield folder
     finally:
         _open.discard(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder and what is in it, as far as that is possible."""
+    # By `shutil.rmtree` each would stay open until a loop of gevent's runs, which may be never.
+    with suppress(OSError):
+        with os.scandir(folder) as found:
+            inside = [(Path(one.path), one.is_dir(follow_symlinks=False)) for one in found]
+        for path, is_folder in inside:
+            with suppress(OSError):
+                if is_folder:
+                    _remove(path)
+                else:
+                    os.unlink(path)
+        os.rmdir(folder)
 
 
 def remove_temporary_folders() -> None:
     """Remove the folders that are left, those of threads that still work too: the process ends."""
     for folder in list(_open):
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 # Handlers run in reverse: those that wait for uploads are registered after this import.

@@ -209,6 +209,19 @@ def call_later(function: Callable[[], object], wait_sec: float) -> None:
         _native.start_new_thread(list, (map(partial.__call__, steps),))
 
 
+def _close_hub() -> None:
+    """Close the descriptors of this thread's event loop.
+
+    gevent makes one for each thread that uses what it has replaced, and leaves it to the thread.
+    """
+    gevent: Any = sys.modules.get("gevent")
+    find = getattr(sys.modules.get("gevent._hub_local"), "get_hub_if_exists", None)
+    with contextlib.suppress(Exception):  # it may change
+        if find is not None and (hub := find()) is not None:
+            gevent.sleep(0.001)  # what `os.close` was called for, it closes after its next round
+            hub.destroy(destroy_loop=True)
+
+
 def _say_fault(thread: threading.Thread) -> None:
     error = sys.exc_info()[1]
     _log.warning("The thread %s has ended: %s: %s", thread.name, type(error).__name__, error)
@@ -270,6 +283,7 @@ class Thread(threading.Thread):
         try:
             self.work()
         finally:
+            _close_hub()
             own_idents.pop(self._runs_in, None)
 
     def work(self) -> None:
