@@ -20,6 +20,7 @@ from mlflow_perf.recorders.spool_folder import SpoolFolder, remove_left_over
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(rank_turn, "_last", {})
+    monkeypatch.setattr(spool_folder, "_told_of_early", [])
 
 
 def _folder(rank: int, *, ranks: int = 2) -> SpoolFolder:
@@ -278,5 +279,20 @@ def test_a_rank_that_ended_before_the_sampling_one_began_is_told(
     other.leave("FINISHED")
     assert first.begin_sampling(is_command=True) == (first.commands, None)
     assert caplog.messages == []
-    first.begin_sampling(is_command=False)
-    assert [m for m in caplog.messages if m.startswith("1 rank of this node had ended before")]
+    for _ in range(2):  # of a loop of blocks
+        first.begin_sampling(is_command=False)
+    assert [m.partition(" before")[0] for m in caplog.messages] == ["1 rank of this node had ended"]
+
+
+def test_a_rank_that_is_a_block_ahead_is_not_told_that_it_is_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The first rank sends the report of its block, and takes in what this one leaves."""
+    first, second = _folder(0), _folder(1)
+    second.leave("FINISHED")
+    ahead = _folder(1)
+    ahead.leave("FINISHED")
+    assert caplog.messages == []
+    first.leave("FINISHED")
+    first.remove()
+    assert _folder(0).path == ahead.path

@@ -103,6 +103,11 @@ def test_a_rank_that_samples_nothing_takes_the_run_of_the_one_that_does(
     run = RunHandle("http://127.0.0.1:9", run_name="train")
     RunFinder(run, node, start_timeout_sec=7.0, await_shared=lambda sec: f"run {sec}").find()
     assert run.run_id == "run 7.0"
+    # Of a given run, too: a block that ended before that rank's began would be in no figure.
+    waited: list[float] = []
+    given = RunHandle("http://127.0.0.1:9", run_id="given")
+    RunFinder(given, node, start_timeout_sec=7.0, await_shared=waited.append).find()
+    assert (given.run_id, waited) == ("given", [7.0])
 
 
 @pytest.mark.parametrize(

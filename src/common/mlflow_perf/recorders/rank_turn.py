@@ -127,6 +127,10 @@ class RankTurn:
         if leading.number == self._number:
             self._last.is_named = leading.name == self._block
 
+    def is_led(self) -> bool:
+        """Return whether the first rank on this node reports blocks, perhaps an earlier one now."""
+        return LeadingBlock.read(self._file).number > 0
+
     def close(self) -> None:
         """Let no rank come late to the block of the first rank, which has dealt with its end."""
         self._last.closed = time.monotonic()

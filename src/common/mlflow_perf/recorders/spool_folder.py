@@ -48,6 +48,8 @@ _MAX_START_SEC = 30.0
 _patience_sec = 1.0
 """How long to wait for the rank that samples here to begin."""
 
+_told_of_early: list[int] = []  # one line is enough for a loop of blocks
+
 _WORDLESS = "a rank was killed or ended without a word (SIGKILL, OOM kill, os._exit)"
 
 _log = get_logger(__name__)
@@ -179,7 +181,8 @@ class SpoolFolder:
         if is_command:
             return self.commands, self.above
         early = 0 if self._blocks is None or not self._node.samples else len(self._blocks.others())
-        if early:
+        if early and not _told_of_early:
+            _told_of_early.append(early)
             _log.warning(
                 "%s of this node had ended before the first one began: what was used there is in "
                 "no figure. Let a barrier follow the beginning of the blocks.",
@@ -248,12 +251,13 @@ class SpoolFolder:
                 if status is not None:
                     self._blocks.note(RankCommand(os.getpid(), 0.0, status, cause))
                 (self.path / f"{self._node.rank}{_RECORDING}").unlink(missing_ok=True)
+        is_led = self._turn is not None and self._turn.is_led()
         if self._turn is not None:
             self._turn.end()
         # The rank that samples removes the folder at its end.
         if self._node.samples or self.path is None or not self.path.exists():
             return
-        if not (self.path / _SAMPLER).exists():
+        if not (is_led or (self.path / _SAMPLER).exists()):
             _log.warning(
                 "Nothing is reported of rank %d: the first rank on this node reports nothing, or "
                 "was not found. Let it report too; where the launcher tells no job's id, set "

@@ -182,16 +182,15 @@ class RunFinder:
         run, shown = self._run, redact_password(self._run.tracking_uri)
         if run.run_id is not None:
             self._probe_page()
-            return
-        if run.is_left or not self._node.samples:  # then this process sends nothing
-            run.run_id = None if run.is_left else self._await_shared(self._start_timeout_sec)
+        if not (run.is_left or self._node.samples):  # the rank that samples, which sends all
+            shared = self._await_shared(self._start_timeout_sec)
+            run.run_id = run.run_id or shared
+        if run.run_id is not None or run.is_left or not self._node.samples:
             return
         run.experiment_id, run.experiment_name = read_chosen_experiment()
         if wait and is_refused(run.tracking_uri):
-            _log.warning(
-                "The tracking server at %s cannot be reached; the job starts without its run.",
-                shown,
-            )
+            what = "The tracking server at %s cannot be reached; the job starts without its run."
+            _log.warning(what, shown)
             return
         # Some versions of MLflow try for a minute to create a store there.
         if (file := blocking_file(run.tracking_uri)) is not None:
