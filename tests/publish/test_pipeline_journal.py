@@ -9,17 +9,19 @@ import sys
 import time
 from pathlib import Path
 
+import mlflow
 import pytest
 from mlflow import MlflowClient
 from tests.publish.test_group_journal import HOLDER
 from tests.publish.test_recovery import HEAD, ROW, journal_of
 
 from mlflow_perf.node.step_notes import write_stop_note
+from mlflow_perf.pipelines import step
 from mlflow_perf.publish.journal import Journal
 from mlflow_perf.publish.pipeline_journal import list_unsent, open_pipeline_journal
 from mlflow_perf.publish.recovery import recover_each
 from mlflow_perf.publish.step_record import StepRecord, list_other_stores
-from mlflow_perf.tracking.perf_run import PARENT_TAG, PIPELINE_TAG
+from mlflow_perf.tracking.perf_run import COUNT_TAG, PARENT_TAG, PIPELINE_TAG
 from mlflow_perf.tracking.recorded_runs import RECORDING_TAG
 from mlflow_perf.tracking.run_handle import RunHandle
 
@@ -122,6 +124,22 @@ def test_a_pipeline_that_a_step_ran_is_ended_too(store: str, tmp_path: Path) -> 
     assert [one.run_id for one in left] == [inner_step, inner.run_id, run.run_id]
     for run_id in (outer, inner_step, str(inner.run_id), str(run.run_id)):
         assert MlflowClient().get_run(run_id).info.status == "KILLED"
+
+
+def test_a_pipeline_that_a_step_ran_into_another_store_has_its_report_there(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report of a workflow is made where that store is the default of the process."""
+    journal, run, work = _begin(store, tmp_path)
+    _begin_step(run, work, "inner")
+    journal.leave()
+    other = f"sqlite:///{tmp_path}/other.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", other)
+    mlflow.set_tracking_uri(other)
+    step._send_elsewhere(tmp_path / "state", store)
+    made = MlflowClient(store).get_run(str(run.run_id))
+    assert (made.info.status, made.data.tags[COUNT_TAG]) == ("KILLED", "1")
+    assert list((tmp_path / "state").glob("*.journal")) == []
 
 
 def test_a_work_folder_that_is_not_there_is_waited_for(store: str, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -24,6 +26,8 @@ from mlflow_perf.pipelines.snapshot import copy_code, find_own_code
 from mlflow_perf.pipelines.step_job import StepJob
 from mlflow_perf.pipelines.step_outcome import Outcome, StepEndedError
 from mlflow_perf.pipelines.store_calls import StoreCalls
+from mlflow_perf.publish.journal_file import read_head
+from mlflow_perf.publish.pipeline_journal import is_workflow
 from mlflow_perf.publish.recovery import recover
 from mlflow_perf.publish.recovery_checks import UNWRITTEN
 from mlflow_perf.publish.step_files import KEPT_FILES
@@ -215,6 +219,22 @@ def _settle_report(
 
 def _send_elsewhere(journals: Path, uri: str) -> None:
     """Send the reports of a step's job that go to a store of its own choice."""
+    if any(is_workflow(read_head(path)) for path in journals.glob("*.journal")):
+        # The report of a workflow needs that store to be the default of a whole process.
+        recover_there = [
+            sys.executable,
+            "-m",
+            "mlflow_perf",
+            "recover",
+            "--any-host",
+            str(journals),
+        ]
+        done = subprocess.run(
+            recover_there, capture_output=True, text=True, start_new_session=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError((done.stderr or done.stdout).strip().rpartition("\n")[2])
+        return
     for left in recover(journals, of_any_host=True, store=uri):
         _log.info("Sent to %s: %s", redact_password(uri), left.cause)
 
