@@ -102,10 +102,10 @@ def test_short_steps_have_their_cpu_time_in_seconds(capsys: pytest.CaptureFixtur
 def test_the_table_has_a_line_per_step(capsys: pytest.CaptureFixture[str]) -> None:
     """Missing figures are dashes; figures that the runner measured are marked and explained."""
     place = Place("http://host")
-    graph, result = Graph("g", "A title", "e", {}), Result("r", "1", "FINISHED", duration_sec=3.0)
+    graph, result = Graph("g", "A\ntitle", "e", {}), Result("r", "1", "FINISHED", duration_sec=3.0)
     _show(graph, result, ROWS, SimpleNamespace(place=place), as_json=False)  # type: ignore[arg-type] # a double
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "A title: FINISHED in 3.0 s"
+    assert lines[1] == "A\\x0atitle: FINISHED in 3.0 s"
     assert lines[3].split()[:3] == ["step", "status", "sec"]
     assert lines[4].split() == [
         "make", "FINISHED", "1.2", "1", "0.8", "0.500", "0.250", "100", "1.0", "2.0",

@@ -332,7 +332,8 @@ def _show(
             }
         )
         return
-    click.echo(f"\n{graph.title}: {result.status} in {result.duration_sec:.1f} s\n")
+    title = _tables.clean(graph.title)
+    click.echo(f"\n{title}: {result.status} in {result.duration_sec:.1f} s\n")
     hours = [(row.cpu_hours_used or 0.0) + (row.cpu_hours_unused or 0.0) for row in rows]
     is_short = max(hours, default=0.0) < _SHORT_HOURS
     scale, places = (3600, 1) if is_short else (1, 3)
