@@ -25,6 +25,7 @@ import pytest
 import mlflow_perf
 from mlflow_perf.core.replaced import explain_replaced, is_mock
 from mlflow_perf.publish.recovery import read_journal
+from mlflow_perf.reports.html import load_modules
 from mlflow_perf.session import autolog as autolog_module
 from mlflow_perf.session import report as report_module
 from mlflow_perf.session import stand_ins
@@ -431,6 +432,53 @@ def test_mlflow_is_whole_after_a_module_was_hidden(hidden: str, store: str) -> N
     )
     assert done.stdout == "True\n", done.stderr
     assert done.stderr.count("hides the module sqlalchemy") == 2 * (hidden == "sqlalchemy")
+
+
+def test_modules_that_a_test_sets_back_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is imported meanwhile would be lost; where all is imported, nothing is."""
+    said = "a test's patch.dict replaces sys.modules"
+    hides: dict[str, Any] = {"no_such_module": None}
+
+    @mock.patch.dict("sys.modules", hides)
+    def decorated() -> str:
+        return explain_replaced()
+
+    monkeypatch.setattr("mlflow_perf.core.replaced._whole", set())
+    assert decorated() == said
+    assert explain_replaced() == ""
+    with mock.patch.dict(sys.modules):
+        assert explain_replaced() == said
+        load_modules()
+        assert explain_replaced() == ""
+
+
+SETS_BACK = """
+import sys
+from unittest import mock
+import mlflow_perf
+with mock.patch.dict(sys.modules, {"no_such_module": None}):
+    with mlflow_perf.report("within"):
+        pass
+import numpy, mlflow
+with mlflow.start_run():
+    mlflow.log_metric("a", numpy.float64(1))
+with mlflow_perf.report("after") as perf:
+    pass
+print(bool(perf.summary))
+"""
+
+
+def test_modules_are_imported_once_where_a_test_sets_them_back(store: str) -> None:
+    """NumPy cannot be imported twice."""
+    done = subprocess.run(
+        [sys.executable, "-c", SETS_BACK],
+        env={**os.environ, "MLFLOW_TRACKING_URI": store},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True\n", done.stderr
+    assert "HTML" not in done.stderr
 
 
 def test_a_class_of_a_test_is_noticed_and_a_hook_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

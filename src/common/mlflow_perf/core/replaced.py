@@ -11,7 +11,7 @@ import time
 import types
 from typing import Any
 
-from mlflow_perf.core.originals import is_native
+from mlflow_perf.core.originals import gc, is_native
 
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "time_ns")
 # With those of Python, the modules that a report and MLflow's calls use.
@@ -39,6 +39,7 @@ _NO_MOCKS = {
     types.GetSetDescriptorType, types.MemberDescriptorType, property, classmethod, staticmethod,
 }  # fmt: skip
 _MADE = (type, types.FunctionType)
+_whole: set[bool] = set()  # not empty once all that reports need is imported
 
 
 def explain_replaced() -> str:
@@ -59,12 +60,19 @@ def explain_replaced() -> str:
             return found
     if in_test and (found := find_hidden(_IMPORTED) or _find_finder()):
         return found
+    if not _whole and (found := find_module_patch()):
+        return found
     for clock in _CLOCKS:
         # One of freezegun may go on by a second with each call.
         if not is_native(one := getattr(time, clock)):
             by = "the job" if _is_of_job(one) else one.__module__.partition(".")[0]
             return f"{by} replaces time.{clock}"
     return ""
+
+
+def note_all_imported() -> None:
+    """Note that a report has imported all that it and MLflow need."""
+    _whole.add(True)
 
 
 def may_log() -> bool:
@@ -111,6 +119,25 @@ def find_hidden(libraries: set[str] = _LIBRARIES) -> str:
     hidden = [name for name, module in list(modules.items()) if module is None]
     named = (f"the job hides the module {name}" for name in hidden if _is_called(name, libraries))
     return next(named, "")
+
+
+def find_module_patch() -> str:
+    """Return what will set `sys.modules` back to what it was, as a test does, or nothing.
+
+    What is imported meanwhile would be lost, and a module as NumPy's cannot be imported twice.
+    """
+    kinds = [getattr(sys.modules.get(name), "_patch_dict", None) for name in _MOCKS]
+    # Python keeps no list of these objects, and this one takes long.
+    for one in gc.get_referrers(sys.modules) if any(kinds) else ():
+        # Before Python 3.13 it is the object's own dict that refers to it, if there is one.
+        fields: dict[str, Any] = one if type(one) is dict else getattr(one, "__dict__", {})
+        is_patch = type(one) in kinds or {"in_dict", "_original", "values"} <= fields.keys()
+        if is_patch and fields["in_dict"] is sys.modules and fields["_original"] is not None:
+            # That of a decorator is kept when its function has ended.
+            given: dict[str, Any] = fields["values"]
+            if all(sys.modules.get(name, given) is one for name, one in given.items()):
+                return "a test's patch.dict replaces sys.modules"
+    return ""
 
 
 def _find_finder() -> str:

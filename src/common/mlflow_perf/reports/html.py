@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf._version import __version__
 from mlflow_perf.core.format import format_chance, show_spaces
+from mlflow_perf.core.replaced import note_all_imported
 from mlflow_perf.model.document import NodeDocument, PerfDocument
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def load_modules() -> None:
     from mlflow_perf.reports import pictures, run_page, workflow_page  # noqa: F401
 
     load_templates().get_template("report.html")
+    note_all_imported()
 
 
 def build_context(

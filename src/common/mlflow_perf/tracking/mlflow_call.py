@@ -26,7 +26,7 @@ from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.held_name import holding
 from mlflow_perf.core.late_signals import expect_long_exit
 from mlflow_perf.core.originals import sys
-from mlflow_perf.core.replaced import find_hidden, is_mock
+from mlflow_perf.core.replaced import find_hidden, find_module_patch, is_mock
 from mlflow_perf.core.restart_flag import handlers_interrupt_as_before
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.core.uris import first_line, is_http, redact_password
@@ -179,8 +179,8 @@ class MlflowCall(BackgroundCall[T]):
                 raise RuntimeError(
                     f"MLflow cannot be imported now: {by} replaces {replaced.__name__}"
                 )
-        if hidden := find_hidden() if is_new else "":
-            raise RuntimeError(f"MLflow cannot be imported now: {hidden}")
+        if trap := find_hidden() or find_module_patch() if is_new else "":
+            raise RuntimeError(f"MLflow cannot be imported now: {trap}")
         # Its import asks `uname -p`: the mock would count that, and Python keep its answer.
         for module, function in (*_MOCKED, *(_MOCKED_AT_IMPORT if is_new else ())):
             if is_mock(getattr(module, function)):
