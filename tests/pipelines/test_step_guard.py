@@ -55,11 +55,7 @@ sleep 300 & wait
 
 def test_a_daemon_is_told_to_end_at_once(tmp_path: Path) -> None:
     """It has time to save what it has, also beside a command that takes its ten seconds."""
-    (tmp_path / "step.sh").write_text(DAEMON)
-    code = RUNNER.replace('"-c", script', '"step.sh"')
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as runner:
-        _wait((tmp_path / "child").exists)
-        runner.kill()
+    _kill_runner_of(DAEMON, tmp_path)
     _wait(lambda: (tmp_path / "log").read_text() == "first\n")
     _wait((tmp_path / "saved").exists)
 
@@ -87,11 +83,7 @@ sleep 300 & wait
 
 def test_what_a_daemon_leads_is_left_to_it(tmp_path: Path) -> None:
     """As the ranks of `mpiexec`: many save at the first SIGTERM, and end at the second one."""
-    (tmp_path / "step.sh").write_text(LAUNCHER)
-    code = RUNNER.replace('"-c", script', '"step.sh"')
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as runner:
-        _wait((tmp_path / "child").exists)
-        runner.kill()
+    _kill_runner_of(LAUNCHER, tmp_path)
     rank = int((tmp_path / "rank").read_text())
     _wait(lambda: not _lives(rank))
     assert (tmp_path / "told").read_text() == "told\n"
@@ -115,6 +107,15 @@ def test_what_a_step_started_in_a_session_of_its_own_is_ended_too(
     finally:
         for pid in filter(_lives, left):
             os.kill(pid, signal.SIGKILL)
+
+
+def _kill_runner_of(script: str, folder: Path) -> None:
+    """Kill the runner of a step once its script has made the file `child`."""
+    (folder / "step.sh").write_text(script)
+    code = RUNNER.replace('"-c", script', '"step.sh"')
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)]) as runner:
+        _wait((folder / "child").exists)
+        runner.kill()
 
 
 def _lives(pid: int) -> bool:

@@ -41,12 +41,22 @@ get_ident: Callable[[], int] = _native.get_ident
 get_native_id: Callable[[], int] = _native.get_native_id
 """Returns the kernel's number of this thread."""
 
+
+def _with_names(function: Any, **names: object) -> Any:
+    """Return a function of `threading` that finds other objects under names of its module.
+
+    One that a library has put in its place is returned as it is.
+    """
+    module = vars(threading)
+    if getattr(function, "__globals__", None) is not module or function.__closure__ is not None:
+        return function
+    changed = {**module, **names}
+    return FunctionType(function.__code__, changed, function.__name__, function.__defaults__)
+
+
 # As they are now: a test of the job may replace those of all threads, and count the calls.
 _is_alive: Any = threading.Thread.is_alive
-_join: Any = threading.Thread.join
-if isinstance(_join, FunctionType) and _join.__closure__ is None:
-    without = {**_join.__globals__, "current_thread": bool}  # `Thread.join` has asked already
-    _join = FunctionType(_join.__code__, without, "join", _join.__defaults__)
+_join: Any = _with_names(threading.Thread.join, current_thread=bool)  # ours has asked already
 
 _LOOK_SEC = 0.05
 _SLICE_SEC = 0.5  # the longest wait of a thread that may be the job's main thread
@@ -270,11 +280,7 @@ class Thread(threading.Thread):
         that was taken back, and by one that begins in a forked child.
         """
         inner: Any = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]  # noqa: SLF001
-        module = vars(threading)
-        if getattr(inner, "__globals__", None) is module and inner.__closure__ is None:
-            without = {**module, "_trace_hook": None, "_profile_hook": None}
-            inner = FunctionType(inner.__code__, without, inner.__name__)
-        inner(self)
+        _with_names(inner, _trace_hook=None, _profile_hook=None)(self)
 
     def run(self) -> None:
         """Do the work, and be known as ours meanwhile."""

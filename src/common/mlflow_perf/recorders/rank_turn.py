@@ -120,16 +120,17 @@ class RankTurn:
             else:
                 LeadingBlock(self._number, block, is_open=True).write(self._file)
 
-    def end(self) -> None:
-        """Note that the block is over: what this rank begins from now on is of a later one."""
+    def end(self) -> bool:
+        """Note that the block is over: what this rank begins from now on is of a later one.
+
+        Returns:
+            Whether the first rank on this node reports blocks, perhaps an earlier one now.
+        """
         self._last.number, self._last.block = self._number, self._block
         leading = LeadingBlock.read(self._file)
         if leading.number == self._number:
             self._last.is_named = leading.name == self._block
-
-    def is_led(self) -> bool:
-        """Return whether the first rank on this node reports blocks, perhaps an earlier one now."""
-        return LeadingBlock.read(self._file).number > 0
+        return leading.number > 0
 
     def close(self) -> None:
         """Let no rank come late to the block of the first rank, which has dealt with its end."""

@@ -251,9 +251,7 @@ class SpoolFolder:
                 if status is not None:
                     self._blocks.note(RankCommand(os.getpid(), 0.0, status, cause))
                 (self.path / f"{self._node.rank}{_RECORDING}").unlink(missing_ok=True)
-        is_led = self._turn is not None and self._turn.is_led()
-        if self._turn is not None:
-            self._turn.end()
+        is_led = self._turn is not None and self._turn.end()
         # The rank that samples removes the folder at its end.
         if self._node.samples or self.path is None or not self.path.exists():
             return

@@ -182,7 +182,8 @@ class RunFinder:
         run, shown = self._run, redact_password(self._run.tracking_uri)
         if run.run_id is not None:
             self._probe_page()
-        if not (run.is_left or self._node.samples):  # the rank that samples, which sends all
+        if not (run.is_left or self._node.samples):
+            # Also with a given run: a block that ends before that rank's begins is in no figure.
             shared = self._await_shared(self._start_timeout_sec)
             run.run_id = run.run_id or shared
         if run.run_id is not None or run.is_left or not self._node.samples:

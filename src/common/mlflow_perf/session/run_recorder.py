@@ -286,7 +286,7 @@ class RunRecorder:
         Args:
             judge: Returns how a run ended; None for no report.
         """
-        ended = [open_runs[run_id] for run_id in list(open_runs) if run_id in open_runs]
+        ended = list(open_runs.values())
         for recording in reversed(ended):  # the inner ones first
             outcome = judge(recording)
             if outcome is None or meets_stand_in("run", recording.started.run_id):
