@@ -39,6 +39,8 @@ _NO_MOCKS = {
     types.GetSetDescriptorType, types.MemberDescriptorType, property, classmethod, staticmethod,
 }  # fmt: skip
 _MADE = (type, types.FunctionType)
+# The classes of each module in which nothing was replaced, and what its values were then.
+_clean: dict[tuple[str, bool], tuple[list[type], int]] = {}
 _whole: set[bool] = set()  # not empty once all that reports need is imported
 
 
@@ -158,12 +160,12 @@ def _find_stand_in(name: str, module: Any, *, in_test: bool) -> str:
         return ""
     # A lazy module is loaded when anybody asks it for an attribute.
     inside = dict(object.__getattribute__(module, "__dict__")) if is_module else {}
-    kinds = {
-        f"{name}.{key}": dict(vars(one))
-        for key, one in inside.items()
-        if isinstance(one, type) and one.__module__ == name
-    }
-    for place, named in {name: inside, **kinds}.items():
+    if (clean := _clean.get((name, in_test))) and _hash_values(inside, clean[0]) == clean[1]:
+        return ""
+    kinds = [one for one in inside.values() if isinstance(one, type) and one.__module__ == name]
+    looked_at = _hash_values(inside, kinds)
+    of_kinds = [(f"{name}.{kind.__name__}", dict(vars(kind))) for kind in kinds]
+    for place, named in [(name, inside), *of_kinds]:
         for key, one in named.items():
             if type(one) in _NO_MOCKS:
                 continue
@@ -174,7 +176,14 @@ def _find_stand_in(name: str, module: Any, *, in_test: bool) -> str:
             is_set = is_set and key != "__import__"
             if in_test and not is_set and isinstance(one, _MADE) and _is_of_job(one):
                 return f"the job replaces {place}.{key}"
+    _clean[name, in_test] = kinds, looked_at
     return ""
+
+
+def _hash_values(inside: dict[str, Any], kinds: list[type]) -> int:
+    """Return a number that changes when a module's name, or a class's, is given another value."""
+    values = [list(inside.values()), *(list(vars(kind).values()) for kind in kinds)]
+    return hash(tuple(tuple(map(id, of_one)) for of_one in values))
 
 
 def _is_of_job(value: Any) -> bool:
