@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from unittest import mock
 
 import pytest
 from tests.alone import alone
@@ -325,3 +326,64 @@ def test_a_late_call_is_in_a_thread_of_ours_that_has_no_stack_before() -> None:
     assert seen[0][0]
     assert seen[0][1] > 20
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
+
+
+KEEPS_ACCOUNT = """
+import threading
+started = []
+python_start = threading.Thread.start
+
+class Tracked(threading.Thread):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        started.append(self)
+
+def start(thread):
+    started.append(thread)
+    return python_start(thread)
+
+def replace():
+    if how == "class":
+        threading.Thread = Tracked
+    else:
+        threading.Thread.start = start
+"""
+
+
+@pytest.mark.parametrize("how", ["class", "start"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_job_that_waits_for_all_that_it_started_does_not_wait_for_ours(
+    how: str, when: str
+) -> None:
+    """It puts something of its own in the place of Python's that notes each thread."""
+    replace = "replace()\n"
+    code = f"how = {how!r}\n{KEEPS_ACCOUNT}" + replace * (when == "before")
+    code += "from mlflow_perf.core.threads import Event, Thread\n" + replace * (when == "after")
+    code += (
+        "goes_on, is_done = Event(), Event()\n"
+        "def work():\n    is_done.set()\n    goes_on.wait(60)\n"
+        "ours = Thread(work, name='ours'); ours.start(); assert is_done.wait(60)\n"
+        "threading.Thread(target=int).start()\n"
+        "for one in started: one.join()\n"
+        "print(len(started), ours.is_alive())\n"
+        "goes_on.set(); ours.join(60); print(ours.is_alive())\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ran.stdout == "1 True\nFalse\n", ran.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["threading.Thread", "threading.Thread.start", "_thread.start_new_thread"],
+)
+def test_a_mock_takes_no_thread_of_ours(name: str) -> None:
+    with mock.patch(name) as replaced:
+        thread = Thread((done := Event()).set, name="test")
+        thread.start()
+        assert done.wait(60)
+        thread.join(60)
+        call_later((later := Event()).set, 0.0)
+        assert later.wait(60)
+        assert not replaced.mock_calls

@@ -29,7 +29,7 @@ _log = get_logger(__name__)
 
 
 _native = load_native("_thread", "start_new_thread")
-_start_native: Callable[[Callable[[], None], tuple[()]], int] = _native.start_new_thread
+_start_native: Callable[[Callable[..., object], tuple[Any, ...]], int] = _native.start_new_thread
 Lock: Callable[[], threading.Lock] = _native.allocate_lock
 """Returns a new lock of the interpreter."""
 RLock: Callable[[], threading.RLock] = _native.RLock
@@ -54,9 +54,14 @@ def _with_names(function: Any, **names: object) -> Any:
     return FunctionType(function.__code__, changed, function.__name__, function.__defaults__)
 
 
+# A job that keeps account of its threads puts a class of its own in the place of Python's.
+_PythonThread: Any = threading._MainThread.__base__  # type: ignore[attr-defined]  # noqa: SLF001
 # As they are now: a test of the job may replace those of all threads, and count the calls.
-_is_alive: Any = threading.Thread.is_alive
-_join: Any = _with_names(threading.Thread.join, current_thread=bool)  # ours has asked already
+_init: Any = _PythonThread.__init__
+_start: Any = _PythonThread.start
+_bootstrap_inner: Any = _PythonThread._bootstrap_inner  # noqa: SLF001
+_is_alive: Any = _PythonThread.is_alive
+_join: Any = _with_names(_PythonThread.join, current_thread=bool)  # ours has asked already
 
 _LOOK_SEC = 0.05
 _SLICE_SEC = 0.5  # the longest wait of a thread that may be the job's main thread
@@ -71,8 +76,10 @@ _BLOCKED = _signal.valid_signals() - _FAULTS
 # Type checkers see `threading.Event`; at run time the class does not depend on that module.
 if TYPE_CHECKING:
     _EventBase = threading.Event
+    _ThreadBase = threading.Thread
 else:
     _EventBase = object
+    _ThreadBase = _PythonThread
 
 
 class Event(_EventBase):
@@ -216,7 +223,7 @@ def call_later(function: Callable[[], object], wait_sec: float) -> None:
 
     steps: list[Any] = [partial(nap.acquire, True, wait_sec), partial(call)]
     with _signals_blocked(), _enough_stack():
-        _native.start_new_thread(list, (map(partial.__call__, steps),))
+        _start_native(list, (map(partial.__call__, steps),))
 
 
 def _close_hub() -> None:
@@ -237,7 +244,7 @@ def _say_fault(thread: threading.Thread) -> None:
     _log.warning("The thread %s has ended: %s: %s", thread.name, type(error).__name__, error)
 
 
-class Thread(threading.Thread):
+class Thread(_ThreadBase):
     """A daemon thread that takes no signal of the job and is no coroutine.
 
     Args:
@@ -248,7 +255,8 @@ class Thread(threading.Thread):
     pydev_do_not_trace = True  # the debugger of VS Code and PyCharm asks for it
 
     def __init__(self, target: Callable[[], object] | None = None, *, name: str) -> None:
-        super().__init__(target=target, name=name, daemon=True)
+        _init(self, name=name, daemon=True)
+        self._does = target
         self._native_pid: int | None = None
         self._runs_in: int | None = None
         # Python would call `threading.excepthook`, with which a job may end itself.
@@ -264,11 +272,13 @@ class Thread(threading.Thread):
         names = ("_start_joinable_thread", "_start_new_thread")  # since Python 3.13, and before
         begin = next((getattr(threading, n) for n in names if hasattr(threading, n)), None)
         with _signals_blocked(), _enough_stack():
-            if begin is None or is_native(begin):
+            # The job's own in its place notes which threads begin, and may wait for them all.
+            is_changed = getattr(_start, "__globals__", None) is not vars(threading)
+            if (begin is None or is_native(begin)) and not is_changed:
                 hide(self)
                 self._started = _Started(self)
                 self.__dict__["_bootstrap"] = self._bootstrap  # type: ignore[attr-defined]
-                super().start()
+                _start(self)
             else:
                 self._native_pid = os.getpid()
                 _start_native(self._run_natively, ())
@@ -279,8 +289,7 @@ class Thread(threading.Thread):
         A debugger warns of others that call its function; memray's file is broken by a function
         that was taken back, and by one that begins in a forked child.
         """
-        inner: Any = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]  # noqa: SLF001
-        _with_names(inner, _trace_hook=None, _profile_hook=None)(self)
+        _with_names(_bootstrap_inner, _trace_hook=None, _profile_hook=None)(self)
 
     def run(self) -> None:
         """Do the work, and be known as ours meanwhile."""
@@ -289,12 +298,14 @@ class Thread(threading.Thread):
         try:
             self.work()
         finally:
+            self._does = None  # it may hold this thread
             _close_hub()
             own_idents.pop(self._runs_in, None)
 
     def work(self) -> None:
         """Call the target; a subclass may do something else."""
-        super().run()
+        if self._does is not None:
+            self._does()
 
     @property
     def was_started(self) -> bool:
