@@ -16,6 +16,7 @@ import pytest
 from tests.alone import alone
 from tests.interrupted import check_each_line
 
+from mlflow_perf.core.threads import Thread
 from mlflow_perf.session import signals
 from mlflow_perf.session.signals import SignalWatch
 
@@ -175,7 +176,7 @@ def test_a_watch_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPatc
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(Thread, "start", refuse)
     watch = SignalWatch(lambda number: None, lambda number: None)
     watch.arm()
     assert not watch.armed

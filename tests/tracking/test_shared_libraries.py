@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from mlflow import MlflowClient
+from mlflow.utils import request_utils
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.tracking import shared_libraries
@@ -278,3 +280,24 @@ def test_a_job_and_its_report_do_not_disturb_each_other(
     assert (done.stdout, done.stderr) == ("None True\n", "")
     [run] = MlflowClient(store).search_runs(["0"])
     assert run.data.metrics["run_node_count"] == 1.0
+
+
+def test_a_cache_of_the_job_has_none_of_our_answers(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a library puts a class of its own below that of `requests`."""
+    sent: list[str] = []
+
+    class CachedSession(requests.Session):
+        def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+            sent.append(str(request.url))
+            return super().send(request, **options)
+
+    monkeypatch.setattr("requests.Session", CachedSession)
+    monkeypatch.setattr("requests.sessions.Session", CachedSession)
+    request_utils._cached_get_request_session.cache_clear()
+    MlflowCall(MlflowClient(server).search_experiments, name="test").result(60)
+    assert not sent
+    assert request_utils.requests is requests
+    requests.get(f"{server}/health", timeout=60)
+    assert sent == [f"{server}/health"]

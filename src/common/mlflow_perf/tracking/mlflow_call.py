@@ -35,7 +35,14 @@ from mlflow_perf.node.place import count_cpus
 from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 from mlflow_perf.tracking.fork_guard import call_inside
 from mlflow_perf.tracking.half_import import whole_imports
-from mlflow_perf.tracking.shared_libraries import is_own_call, loggers_kept, no_child, own_call
+from mlflow_perf.tracking.idle_connections import closing_connections
+from mlflow_perf.tracking.shared_libraries import (
+    is_own_call,
+    loggers_kept,
+    no_child,
+    own_call,
+    uncached,
+)
 
 T = TypeVar("T")
 
@@ -199,11 +206,11 @@ class MlflowCall(BackgroundCall[T]):
             )
 
         def load_and_call() -> T:
-            with own_call(), whole_imports():
+            with own_call(), whole_imports(), closing_connections():
                 if is_new:
                     self._load_in_turn()
                 _keep_faults()
-                with working_in(place):
+                with working_in(place), uncached():
                     return call()
 
         if _find_cpu_room() < (_IMPORT_CPU_SEC if is_new else _CALL_CPU_SEC):

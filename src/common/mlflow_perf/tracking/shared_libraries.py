@@ -51,7 +51,8 @@ def own_call() -> Iterator[None]:
 
     Warnings of the call are ignored: with `-W error` each would be an exception. Filters of
     warnings that come with what it imports go behind the job's. What libraries log in it does not
-    reach the job's handlers, and OpenTelemetry makes no spans of its requests.
+    reach the job's handlers, OpenTelemetry makes no spans of its requests, and `http.client`, where
+    the job sets its debug level, does not print them.
     Loggers that come with what it imports are not disabled by a later configuration of the job's.
     While the interpreter exits, the call may use pools of threads, as boto3 does for S3.
     """
@@ -61,7 +62,7 @@ def own_call() -> Iterator[None]:
         _calling.add(thread)
         _begin()
     try:
-        with _untraced():
+        with _untraced(), _unprinted():
             yield
     finally:
         with _lock:
@@ -172,6 +173,48 @@ def _untraced() -> Iterator[None]:
         yield
     finally:
         otel.detach(token)
+
+
+@contextlib.contextmanager
+def _unprinted() -> Iterator[None]:
+    client: Any = sys.modules.get("http.client")
+    if not getattr(getattr(client, "HTTPConnection", None), "debuglevel", 0):
+        yield
+        return
+    own = vars(client)
+    if "print" not in own:  # it prints with Python's own
+        own["print"] = _print_of_job
+    try:
+        yield
+    finally:
+        if own.get("print") is _print_of_job and not _calling - {threading.get_native_id()}:
+            del own["print"]
+
+
+def _print_of_job(*values: object, **options: Any) -> None:
+    if not is_own_call():
+        print(*values, **options)  # noqa: T201 - in the place of Python's
+
+
+@contextlib.contextmanager
+def uncached() -> Iterator[None]:
+    """Let MLflow make sessions of `requests` without the cache that the job has installed.
+
+    The cache would keep our answers among the job's, and give MLflow old ones.
+    """
+    utils: Any = sys.modules.get("mlflow.utils.request_utils")
+    shown: Any = getattr(utils, "requests", None)
+    kinds: tuple[type, ...] = getattr(getattr(shown, "Session", None), "__mro__", ())
+    own = next((kind for kind in kinds if kind.__module__ == "requests.sessions"), None)
+    if own is None or own is kinds[0]:
+        yield
+        return
+    utils.requests = type(sys)(shown.__name__)
+    vars(utils.requests).update(vars(shown), Session=own)
+    try:
+        yield
+    finally:
+        utils.requests = shown
 
 
 def hears_children() -> bool:
