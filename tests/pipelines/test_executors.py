@@ -140,7 +140,9 @@ def test_every_future_is_an_outcome(future: Any, status: str, message: str) -> N
     outcome = read_outcome("a", future, had_workers=False)
     assert (outcome.status, outcome.message) == (status, message)
     later = read_outcome("a", future, had_workers=True)
-    assert later.message == message.replace("no worker could be started", "all workers were lost")
+    assert later.message == message.replace(
+        "no worker could be started", "all its workers were lost"
+    )
 
 
 def test_an_outcome_survives_the_way_between_machines() -> None:
@@ -227,11 +229,13 @@ def test_parsl_repeats_no_step(caplog: pytest.LogCaptureFixture, tmp_path: Path)
     assert "retries=2 is not used: give --retries 2" in caplog.text
 
 
-def _price(config: Any, error: str, folder: Path) -> int:
+def _price(config: Any, error: str, folder: Path, task: dict[str, Any] | None = None) -> int:
     """Return what Parsl pays for a repeat of a step after an error."""
     step = Step("fit", "fit", "true", None)
     job = StepJob(step, folder, (), folder.with_name("stop"), Place("sqlite:///x.db"), "1", "2")
-    price: int = config.retry_handler(type(error, (Exception,), {})(), {"args": (job,)})
+    record = {} if task is None else task
+    record["args"] = (job,)
+    price: int = config.retry_handler(type(error, (Exception,), {})(), record)
     return price
 
 
@@ -248,6 +252,23 @@ def test_a_step_that_a_lost_worker_had_not_begun_is_given_to_another(
         (tmp_path / "fit" / "started").touch()
         assert _price(config, error, tmp_path / "fit") > config.retries
         assert config.retry_handler(ValueError(), {"args": ()}) > config.retries
+
+
+@pytest.mark.parametrize("error", ["BadStateException", "TooManyJobFailuresError"])
+def test_a_step_that_a_lost_executor_had_not_begun_is_given_to_the_other(
+    tmp_path: Path, error: str
+) -> None:
+    from parsl.config import Config
+    from parsl.executors import ThreadPoolExecutor
+
+    executors: list[Any] = [ThreadPoolExecutor(label=label, max_threads=1) for label in "ab"]
+    config = Config(executors=executors, run_dir=str(tmp_path / "parsl"), usage_tracking=0)
+    with closing(Pool(lambda _folder: config, tmp_path / "parsl")):
+        executors[0].bad_state_is_set = True
+        assert _price(config, error, tmp_path / "fit", task := {"executor": "a"}) == 1
+        assert task["executor"] == "b"
+        executors[1].bad_state_is_set = True
+        assert _price(config, error, tmp_path / "fit") > _price(config, "WorkerLost", tmp_path)
 
 
 def test_a_user_without_a_name_can_run_a_pipeline(

@@ -49,6 +49,7 @@ the interchange to stop its steps, and Parsl needs it to release nodes. Without 
 """
 _MOST_LOSSES = 10
 """So often a step may lose its worker before it begins: with each end of a queue of allocations."""
+_EXECUTOR_LOST = ("BadStateException", "TooManyJobFailuresError")
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 
@@ -157,7 +158,7 @@ class Pool:
                 config.retries,
                 config.retries,
             )
-        config.retries, config.retry_handler = _MOST_LOSSES, _price_repeat
+        config.retries, config.retry_handler = _MOST_LOSSES, self._price_repeat
         # A terminal sends Ctrl-C, and its own end, to its whole group. Parsl's processes ignore it:
         # they would end at once, and Parsl would wait for their answers. The runner stops the steps
         # first.
@@ -197,6 +198,23 @@ class Pool:
                 return f"Parsl's interchange of {label} ended with {process.returncode}"
         return ""
 
+    def _price_repeat(self, error: Exception, task: dict[str, Any]) -> int:
+        """Return 1 for a task that another worker may have, for others more than Parsl may pay.
+
+        Args:
+            error: What ended it.
+            task: Parsl's record of it; names the executor that gets it next.
+        """
+        job = next(iter(task["args"]), None)
+        may_repeat = isinstance(job, StepJob) and may_go_on(job)
+        kind = type(error).__name__
+        if may_repeat and kind in _EXECUTOR_LOST:
+            whole = [e for e in self._executors if not getattr(e, "bad_state_is_set", False)]
+            if whole:
+                task["executor"] = min(whole, key=lambda e: getattr(e, "outstanding", 0)).label
+                return 1
+        return 1 if may_repeat and kind in ("ManagerLost", "WorkerLost") else _MOST_LOSSES + 1
+
     def close(self) -> None:
         """Release workers and nodes in bounded time: Parsl would wait forever for a lost part."""
         seconds = _LOST_SEC if self.fault() else _CLEANUP_SEC
@@ -222,19 +240,6 @@ class Pool:
         releasing = threading.Thread(target=release, daemon=True, name="parsl-release")
         releasing.start()
         releasing.join(_CLEANUP_SEC)
-
-
-def _price_repeat(error: Exception, task: Mapping[str, Any]) -> int:
-    """Return 1 for a task that Parsl may give to another worker, more than it may pay for others.
-
-    Args:
-        error: What ended it.
-        task: Parsl's record of it.
-    """
-    job = next(iter(task["args"]), None)
-    was_lost = type(error).__name__ in ("ManagerLost", "WorkerLost")
-    may_repeat = was_lost and isinstance(job, StepJob) and may_go_on(job)
-    return 1 if may_repeat else _MOST_LOSSES + 1
 
 
 def prepare_executor(executor: Any) -> None:
@@ -296,7 +301,7 @@ def read_outcome(name: str, future: Future[Outcome], *, had_workers: bool) -> Ou
     # The scheduler's own words follow in further lines, and some are said once per block.
     lines = dict.fromkeys(line.strip() for line in str(error).splitlines() if line.strip())
     text = " ".join(lines)[:600].rstrip(".")
-    began = "all workers were lost" if had_workers else "no worker could be started"
-    if type(error).__name__ != "BadStateException":
+    began = "all its workers were lost" if had_workers else "no worker could be started"
+    if type(error).__name__ not in _EXECUTOR_LOST:
         began = f"its worker was lost: {type(error).__name__}"
     return Outcome(name, "FAILED", f"{began}: {text}")
