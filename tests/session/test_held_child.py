@@ -483,3 +483,13 @@ def test_a_signal_for_a_command_that_is_still_held_ends_it(number: int) -> None:
     """A handler of its wrapper's does not take it: the exit code would be 127."""
     said = subprocess.check_output([sys.executable, "-c", HELD, str(int(number))], text=True)
     assert said.split() == [str(128 + number), str(int(number))]
+
+
+def test_a_script_without_its_interpreter_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "fit"
+    script.write_text("#!/nowhere/python\n")
+    script.chmod(0o755)
+    argv = [sys.executable, "-c", WRAPPER, str(script)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    said = "the interpreter or loader that it names is missing"
+    assert done.stderr == f"mlflow-perf: {script}: {said}\n"

@@ -99,6 +99,7 @@ class HeldChild:
     def __init__(self, argv: Sequence[str]) -> None:
         self.received: list[int] = []
         self.unseen_sec = 0.0
+        self._program = argv[0]
         self._failed: tuple[int, int] | None = None
         self._is_stopped = self._is_hung_up = False
         self._stop_asked_at = -_STOP_WITHIN_SEC
@@ -143,7 +144,10 @@ class HeldChild:
             number = int(said)
             code = NOT_FOUND if number == errno.ENOENT else NOT_EXECUTABLE
             self._failed = code, 0
-            sys.stderr.write(f"mlflow-perf: {os.strerror(number)}\n")
+            why = os.strerror(number)
+            if code == NOT_FOUND and shutil.which(self._program):
+                why = "the interpreter or loader that it names is missing"
+            sys.stderr.write(f"mlflow-perf: {self._program}: {why}\n")
 
     def wait(self, look: Callable[[], object]) -> tuple[int, int]:
         """Return exit code and ending signal once the command has ended; it is not reaped yet.
