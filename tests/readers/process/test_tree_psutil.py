@@ -132,3 +132,22 @@ def test_a_process_that_may_not_be_read_is_an_unavailable_source() -> None:
     fake = SimpleNamespace(Process=lambda pid: root, Error=psutil.Error)
     with pytest.raises(SourceUnavailableError, match="Process 5 cannot be read"):
         PsutilProcessTreeReader(5, fake)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others forget an ended process")
+def test_a_command_that_ends_between_two_readings_has_its_cpu_time() -> None:
+    """Its memory is not known then: at the first reading it may be a copy of this process."""
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    child = subprocess.Popen([sys.executable, "-S", "-c", busy])
+    first: dict[str, float] = {}
+    last: dict[str, float] = {}
+    try:
+        reader = PsutilProcessTreeReader(child.pid)
+        reader.read(first)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        reader.read(last)
+    finally:
+        child.wait(60)
+    assert first["job_cpu_sec"] == 0.0
+    assert last["job_cpu_sec"] >= 0.25
+    assert "job_mem_mb" not in {**first, **last}

@@ -6,6 +6,7 @@ platform does not add it to its parent.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ class PsutilProcessTreeReader:
         except (psutil.Error, OSError) as error:
             raise SourceUnavailableError(f"Process {root} cannot be read.") from error
         # A command that this process started is the job from its first instruction on.
+        # Before that, its memory is a copy of this process's.
         is_command = root_pid is not None and self._root.ppid() == os.getpid()
         # psutil's processes are equal only if PID and start time are.
         self._members: dict[Any, _Member] = {}
@@ -73,8 +75,7 @@ class PsutilProcessTreeReader:
         self._total = Usage()
         self._was_read = not is_command
         self._at, self._cpu_at = clock(), 0.0
-        known = {} if is_command else self._members
-        self._peaks_before = {process: member.peak_bytes for process, member in known.items()}
+        self._peaks_before = {process: one.peak_bytes for process, one in self._members.items()}
 
     def _follow(self) -> None:
         """Find new members, update all, and keep the usage of ended members."""
@@ -95,6 +96,9 @@ class PsutilProcessTreeReader:
             with process.oneshot():
                 if process.status() == self._psutil.STATUS_ZOMBIE:
                     member.rss_bytes, member.has_ended = 0, True
+                    with contextlib.suppress(self._psutil.Error, OSError):  # Linux still knows
+                        times = process.cpu_times()
+                        member.usage.cpu_sec = max(member.usage.cpu_sec, times.user + times.system)
                     return bool(process.is_running())
                 times, memory = process.cpu_times(), process.memory_info()
         except self._psutil.NoSuchProcess:
@@ -130,7 +134,7 @@ class PsutilProcessTreeReader:
         self._total.raise_to(self._sum(), since=self._base)
         # The sampler counts from the first reading: for a command, that is its own start.
         shown = self._total if self._was_read else Usage()
-        self._was_read = True
+        is_copy, self._was_read = not self._was_read, True
         report["job_cpu_sec"] = shown.cpu_sec
         report["job_io_read_mb"] = shown.read_bytes / MB
         report["job_io_write_mb"] = shown.write_bytes / MB
@@ -141,7 +145,8 @@ class PsutilProcessTreeReader:
         self._at, self._cpu_at = at, shown.cpu_sec
         members = self._members.values()
         report["job_processes"] = float(sum(not member.has_ended for member in members))
-        report["job_mem_mb"] = sum(member.rss_bytes for member in members) / MB
+        if not is_copy and any(not member.has_ended for member in members):
+            report["job_mem_mb"] = sum(member.rss_bytes for member in members) / MB
         for process, member in self._members.items():
             if member.peak_bytes > self._peaks_before.get(process, 0):
                 self._peak = max(self._peak, member.peak_bytes)
