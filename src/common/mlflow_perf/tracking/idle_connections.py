@@ -11,10 +11,10 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterator
-from queue import Empty, Full
 from typing import Any
 
 from mlflow_perf.core.originals import sys
+from mlflow_perf.core.own_cost import is_unused
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.tracking.fork_guard import call_inside
 
@@ -59,20 +59,16 @@ def _list_pools() -> list[Any]:
 def _close_waiting() -> None:
     for pool in list(_ours):
         if hasattr(pool, "dispose"):
-            # Those of a database in memory hold it.
-            if type(pool.pool).__name__ in ("QueuePool", "NullPool"):
+            # A thread of the job may have a connection. And those of a database in memory hold it.
+            if is_unused("mlflow") and type(pool.pool).__name__ in ("QueuePool", "NullPool"):
                 pool.dispose()
-            continue
-        waiting: Any = pool.pool  # none once the pool is closed
-        taken: list[Any] = []
-        with contextlib.suppress(Empty):
-            while waiting is not None:
-                taken.append(waiting.get(block=False))
-        for connection in taken:
-            if connection is not None:
+        elif (waiting := pool.pool) is not None:  # it is closed
+            with waiting.mutex:
+                idle = [one for one in waiting.queue if one is not None]
+                # urllib3 puts as many of these into it as it may have connections.
+                waiting.queue[:] = [None] * len(waiting.queue)
+            for connection in idle:
                 connection.close()
-            with contextlib.suppress(Full):  # another thread has put its own back
-                waiting.put(None, block=False)
 
 
 def _forget_in_child() -> None:
