@@ -56,12 +56,31 @@ def _with_names(function: Any, **names: object) -> Any:
 
 # A job that keeps account of its threads puts a class of its own in the place of Python's.
 _PythonThread: Any = threading._MainThread.__base__  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _find_method(name: str) -> Any:
+    """Return a method of Python's threads, also where a library has put one around it.
+
+    Such a one notes which threads begin, and a job may wait for them all.
+    """
+    found = getattr(_PythonThread, name)
+    if getattr(found, "__globals__", None) is vars(threading):
+        return found
+    with contextlib.suppress(Exception):  # an archive may hold Python's modules in another way
+        code: Any = threading.__spec__.loader.get_code("threading")  # type: ignore[union-attr]
+        for part in ("Thread", name):
+            code = next(one for one in code.co_consts if getattr(one, "co_name", "") == part)
+        found = FunctionType(code, vars(threading), name)
+        found.__kwdefaults__ = {"daemon": None, "context": None}  # since Python 3.14 it has both
+    return found
+
+
 # As they are now: a test of the job may replace those of all threads, and count the calls.
-_init: Any = _PythonThread.__init__
-_start: Any = _PythonThread.start
-_bootstrap_inner: Any = _PythonThread._bootstrap_inner  # noqa: SLF001
-_is_alive: Any = _PythonThread.is_alive
-_join: Any = _with_names(_PythonThread.join, current_thread=bool)  # ours has asked already
+_init = _find_method("__init__")
+_start = _find_method("start")
+_bootstrap_inner = _find_method("_bootstrap_inner")
+_is_alive = _find_method("is_alive")
+_join = _with_names(_find_method("join"), current_thread=bool)  # ours has asked already
 
 _LOOK_SEC = 0.05
 _SLICE_SEC = 0.5  # the longest wait of a thread that may be the job's main thread
@@ -255,7 +274,7 @@ class Thread(_ThreadBase):
     pydev_do_not_trace = True  # the debugger of VS Code and PyCharm asks for it
 
     def __init__(self, target: Callable[[], object] | None = None, *, name: str) -> None:
-        _init(self, name=name, daemon=True)
+        _init(self, None, None, name, (), None, daemon=True)
         self._does = target
         self._native_pid: int | None = None
         self._runs_in: int | None = None
@@ -272,9 +291,7 @@ class Thread(_ThreadBase):
         names = ("_start_joinable_thread", "_start_new_thread")  # since Python 3.13, and before
         begin = next((getattr(threading, n) for n in names if hasattr(threading, n)), None)
         with _signals_blocked(), _enough_stack():
-            # The job's own in its place notes which threads begin, and may wait for them all.
-            is_changed = getattr(_start, "__globals__", None) is not vars(threading)
-            if (begin is None or is_native(begin)) and not is_changed:
+            if begin is None or is_native(begin):
                 hide(self)
                 self._started = _Started(self)
                 self.__dict__["_bootstrap"] = self._bootstrap  # type: ignore[attr-defined]
