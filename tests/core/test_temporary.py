@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from mlflow_perf.core.temporary import remove_temporary_folders, temporary_folder
+from mlflow_perf.core.temporary import (
+    find_temporary_folder,
+    forget_temporary_folder,
+    remove_temporary_folders,
+    temporary_folder,
+)
 
 
 def test_a_folder_goes_after_its_block_and_before_an_exit_inside_it() -> None:
@@ -55,3 +62,20 @@ def test_an_upload_that_the_exit_waits_for_keeps_its_folder(and_then: str) -> No
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _UPLOAD + and_then]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_the_job_finds_its_own_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python looks for it once; the job may name another after a block."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(first := tmp_path / "first"))
+    first.mkdir()
+    assert find_temporary_folder() == first
+    with temporary_folder() as folder:
+        assert folder.parent == first
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert tempfile.gettempdir() == str(tmp_path)
+    tempfile.tempdir = str(first)  # set by the job
+    forget_temporary_folder()
+    assert find_temporary_folder() == Path(tempfile.tempdir) == first

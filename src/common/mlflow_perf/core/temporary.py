@@ -13,6 +13,30 @@ from mlflow_perf.core.originals import os
 _open: set[Path] = set()
 
 
+def find_temporary_folder() -> Path:
+    """Return Python's folder for temporary files; the job's own first use looks for it anew.
+
+    Raises:
+        OSError: There is no place for one.
+    """
+    is_known = tempfile.tempdir is not None
+    try:
+        return Path(tempfile.gettempdir())
+    finally:
+        if not is_known:
+            forget_temporary_folder()
+
+
+def forget_temporary_folder() -> None:
+    """Let Python look for its folder again, which it does once: the job may give another later.
+
+    One that the job itself has set stays.
+    """
+    found: list[str] = getattr(tempfile, "_candidate_tempdir_list", list)()
+    if str(tempfile.tempdir) in map(os.path.abspath, found):
+        tempfile.tempdir = None
+
+
 def make_temporary_folder() -> Path:
     """Make a folder that is removed when this process ends.
 
@@ -21,7 +45,7 @@ def make_temporary_folder() -> Path:
     """
     # Not `TemporaryDirectory`, which a thread may lose too soon: Python removes it before the exit
     # handlers that still wait for the thread, and so does a forked child at its own exit.
-    folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-"))
+    folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-", dir=find_temporary_folder()))
     _open.add(folder)
     return folder
 

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.originals import os
 from mlflow_perf.core.settings import read_setting
+from mlflow_perf.core.temporary import find_temporary_folder
 from mlflow_perf.errors import DocumentError
 
 _MAX_BYTES = 256 << 20
@@ -41,7 +41,7 @@ def find_state_folder(folder: str | None = None) -> Path:
             return place
     # With the user's id: nobody else could write to a folder that its first user made.
     user = os.getuid() if hasattr(os, "getuid") else 0
-    return Path(tempfile.gettempdir()) / f"mlflow-perf-{user}"
+    return find_temporary_folder() / f"mlflow-perf-{user}"
 
 
 def lock(handle: int, *, if_unknown: bool = False) -> bool:

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import os
 import socket
-import tempfile
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import psutil
 from mlflow_perf.core.format import format_count
 from mlflow_perf.core.program_age import process_age_sec
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.temporary import find_temporary_folder
 from mlflow_perf.node.exit_cause import boot_id, pid_namespace
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
@@ -111,7 +111,7 @@ class SpoolFolder:
         job = f"{node.launcher}:{shared if any(shared) else run_id or os.getppid()}:{node.index}"
         name = hashlib.sha256(job.encode()).hexdigest()[:16]
         owner = os.getuid() if hasattr(os, "getuid") else 0
-        base = Path(tempfile.gettempdir()) / f"mlflow-perf-{owner}"
+        base = find_temporary_folder() / f"mlflow-perf-{owner}"
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
         if hasattr(os, "getuid") and (base.is_symlink() or base.lstat().st_uid != owner):
             raise PermissionError(f"{base} belongs to another user")

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from mlflow_perf.core.json_io import to_json, write_text
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.temporary import find_temporary_folder
 from mlflow_perf.model.summary import summarise
 
 _log = get_logger(__name__)
@@ -70,7 +71,8 @@ class PerfReportPlotter:
             OSError: When the file cannot be written.
         """
         if path is None:
-            handle, path = tempfile.mkstemp(prefix="perf-report-", suffix=".json")
+            place = find_temporary_folder()
+            handle, path = tempfile.mkstemp(prefix="perf-report-", suffix=".json", dir=place)
             os.close(handle)
         reports = {str(node): list(reports) for node, reports in self.all_reports.items()}
         return str(write_text(Path(path), to_json(reports)))

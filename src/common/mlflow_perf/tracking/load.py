@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
@@ -16,6 +15,7 @@ from urllib.parse import urlparse
 
 from mlflow_perf.core.foreign_files import read_foreign
 from mlflow_perf.core.format import clean_folder_name
+from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.core.uris import find_local_database, first_line, is_refused, redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.model.document import PerfDocument
@@ -293,10 +293,10 @@ def _read_older(client: MlflowClient, run: Run) -> PerfDocument | None:
         return None
     saved = PerfDocument()
     try:
-        with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
+        with temporary_folder() as folder:
             for file in client.list_artifacts(run.info.run_id)[:_OTHER_FILES_MAX]:
                 if re.fullmatch(r"[\w.-]+\.json", file.path) and not file.is_dir:
-                    local = fetch_file(client, run.info.run_id, file.path, Path(folder))
+                    local = fetch_file(client, run.info.run_id, file.path, folder)
                     with suppress(DocumentError):  # any other JSON of the job
                         saved = saved.merge(PerfDocument.from_json(local.read_bytes()))
         return make_older_document(client, run, saved)
@@ -314,9 +314,9 @@ def _local_artifacts(client: MlflowClient, run: Run) -> Iterator[Path | None]:
 
         uri = url2pathname(parsed.path)
     elif not uri or len(parsed.scheme) > 1:  # a scheme of one letter is a drive of Windows
-        with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
+        with temporary_folder() as folder:
             try:
-                yield _download_documents(client, run.info.run_id, Path(folder))
+                yield _download_documents(client, run.info.run_id, folder)
             except DocumentError as error:
                 # The temporary folder is gone when the message is read; name the run instead.
                 where = f"run {run.info.run_id}, "

@@ -11,6 +11,7 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from mlflow_perf.core.own_cost import call_when_imported, is_brought, is_unused
+from mlflow_perf.core.temporary import forget_temporary_folder
 from mlflow_perf.core.threads import Lock
 from mlflow_perf.tracking.warning_filters import put_behind
 
@@ -29,6 +31,7 @@ _lock = Lock()
 _filtered: list[Any] = []  # lists of warning filters that ours is in
 _call_handlers: Any = None  # ours in the place of `logging.Logger.callHandlers`, and what it was
 _end_behind: Callable[[], None] | None = None
+_had_tempdir = False  # whether Python had found its folder for temporary files before
 _closed_pools: dict[str, Any] | None = None
 """Names of Python's module of pools, while the interpreter exits and our calls may use them."""
 
@@ -108,7 +111,7 @@ _IGNORED = ("ignore", None, _OfOwnCall, None, 0)
 
 
 def _begin() -> None:
-    global _call_handlers, _closed_pools, _end_behind  # noqa: PLW0603 - of the process
+    global _call_handlers, _closed_pools, _end_behind, _had_tempdir  # noqa: PLW0603 - of the process
     # Not by `simplefilter`: then the job would be warned again of what it is told once. The job may
     # have put a filter of its own before ours, or be within a `catch_warnings`, which copies them.
     filters: Any = warnings.filters
@@ -120,6 +123,7 @@ def _begin() -> None:
         ours = _drop_own(before := logger.callHandlers)
         _call_handlers, logger.callHandlers = (ours, before), ours
         _end_behind = put_behind(is_own_call)
+        _had_tempdir = tempfile.tempdir is not None
     # There is no other way than these two private names. Python closes its pools before it waits
     # for the last threads and calls `atexit`, where a block without an end is reported.
     if "concurrent.futures.thread" not in sys.modules and vars(threading).get("_SHUTTING_DOWN"):
@@ -144,6 +148,8 @@ def _end() -> None:
     logger: Any = logging.Logger
     if logger.callHandlers is ours:  # sentry-sdk puts one of its own around it
         logger.callHandlers = before
+    if not _had_tempdir:
+        forget_temporary_folder()
     if _end_behind is not None:
         _end_behind()
         _end_behind = None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mlflow_perf.core.own_cost import add_own_cpu
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.temporary import find_temporary_folder
 from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.core.threads import Thread
 from mlflow_perf.errors import DocumentError
@@ -55,7 +56,8 @@ class Beside:
     """
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-beside-"))
+        place = find_temporary_folder()
+        self.folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-beside-", dir=place))
         self._pids: list[int] = []
 
     def start(self, name: str, script: str, *arguments: str) -> None:
