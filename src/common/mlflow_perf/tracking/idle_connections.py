@@ -41,8 +41,9 @@ def closing_connections() -> Iterator[None]:
         with _lock:
             _calls -= 1
             if not _calls:
-                _ours.update(pool for pool in _list_pools() if pool not in _before)
-                call_inside(_close_waiting)
+                with contextlib.suppress(Exception):  # these libraries may change
+                    _ours.update(pool for pool in _list_pools() if pool not in _before)
+                    call_inside(_close_waiting)
 
 
 def _list_pools() -> list[Any]:
