@@ -50,6 +50,7 @@ the interchange to stop its steps, and Parsl needs it to release nodes. Without 
 _MOST_LOSSES = 10
 """So often a step may lose its worker before it begins: with each end of a queue of allocations."""
 _EXECUTOR_LOST = ("BadStateException", "TooManyJobFailuresError")
+"""What Parsl raises for a task that an executor had when it failed, and for one that came later."""
 _log = logging.getLogger("mlflow_perf.pipelines")
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from mlflow_perf.core.safe_log import get_logger
+from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.core.uris import find_local_database, is_local, is_refused, redact_password
 from mlflow_perf.core.workspaces import working_in
 from mlflow_perf.errors import DocumentError
@@ -282,8 +282,8 @@ def is_known(delivery: Delivery, *, is_stand_in: bool = False) -> bool:
         return False
     path = f"{delivery.artifact_path}/node-{delivery.index}.json"
     try:
-        with tempfile.TemporaryDirectory(prefix="mlflow-perf-") as folder:
-            local = fetch_file(client, run.run_id, path, Path(folder))
+        with temporary_folder() as folder:
+            local = fetch_file(client, run.run_id, path, folder)
             there = PerfDocument.from_json(local.read_bytes()).nodes.get(delivery.index)
     # Whatever the artifact store says of a file that does not exist.
     except Exception as error:  # noqa: BLE001

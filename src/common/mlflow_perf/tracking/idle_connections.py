@@ -63,7 +63,7 @@ def _close_waiting() -> None:
             # A thread of the job may have a connection. And those of a database in memory hold it.
             if is_unused("mlflow") and type(pool.pool).__name__ in ("QueuePool", "NullPool"):
                 pool.dispose()
-        elif (waiting := pool.pool) is not None:  # it is closed
+        elif (waiting := pool.pool) is not None:  # None once the pool is closed
             with waiting.mutex:
                 idle = [one for one in waiting.queue if one is not None]
                 # urllib3 puts as many of these into it as it may have connections.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import tempfile
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlflow_perf.core.format import clean_metric_key
+from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.errors import SpansError
 from mlflow_perf.spans.analyses.concurrency import concurrency
 from mlflow_perf.spans.analyses.sequences import sequences
@@ -91,8 +91,7 @@ def log_to_run(run_id: str, db: str | Path, root: str = DEFAULT_ROOT) -> list[st
     try:
         while batch := dict(islice(figures, _MAX_METRICS_PER_BATCH)):
             tracking.metrics(run_id, batch)
-        with tempfile.TemporaryDirectory(prefix="mlflow-perf-spans-") as name:
-            folder = Path(name)
+        with temporary_folder() as folder:
             # A backup is consistent even while another process writes to the database.
             with (
                 closing(connect(db)) as source,
