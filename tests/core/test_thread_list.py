@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 
 import pytest
 
@@ -47,6 +48,16 @@ def test_each_stack_that_a_job_sees_has_a_thread(ours: tuple[Thread, list[str]])
     frames = sys._current_frames()
     assert ours[0].ident not in frames
     assert frames[threading.get_ident()] is sys._getframe()
+
+
+def test_a_thread_of_ours_that_asks_for_the_stacks_gets_those_of_the_job() -> None:
+    """MLflow, which it calls, may ask as well."""
+    found: list[dict[int, FrameType]] = []
+    thread = Thread(lambda: found.append(sys._current_frames()), name="ours")
+    thread.start()
+    thread.join(60)
+    assert threading.get_ident() in found[0]
+    assert thread.ident not in found[0]
 
 
 def test_a_thread_of_the_job_is_counted_until_it_ends(ours: tuple[Thread, list[str]]) -> None:

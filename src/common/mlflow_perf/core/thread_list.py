@@ -45,14 +45,14 @@ def _is_hidden(thread: threading.Thread) -> bool:
 def _current_frames() -> dict[int, FrameType]:
     """Return a dict mapping each thread's thread id to its current stack frame."""
     found = sys._current_frames()  # noqa: SLF001 - documented
+    # The thread that asks is in this function. A name for this frame would keep it alive.
+    caller = found[_get_ident()].f_back
+    if caller is not None:
+        found[_get_ident()] = caller
     hidden = [one.ident for one in list_threads() if _is_hidden(one)]
     ours = [ident for ident, pid in [*own_idents.items()] if pid == os.getpid()]
     for ident in (*hidden, *ours):
         found.pop(ident or 0, None)
-    # The thread that asks is in this function. A name for this frame would keep it alive.
-    caller = found.pop(_get_ident()).f_back
-    if caller is not None:
-        found[_get_ident()] = caller
     return found
 
 

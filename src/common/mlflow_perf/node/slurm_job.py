@@ -7,11 +7,12 @@ import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Mapping
 from datetime import datetime
+
+from mlflow_perf.node.children import notices_children
 
 _JOB_ID = re.compile(r"\d+(_\d+)?")
 _ID = re.compile(rf"{_JOB_ID.pattern}(\.\d+)?")  # of a job or a step
@@ -101,12 +102,8 @@ def _show(kind: str, name: str, *, until: float = math.inf) -> dict[str, str]:
 
 def _ask(*argv: str, until: float = math.inf) -> str:
     """Return the output of a command of Slurm; empty if it is missing or does not answer."""
-    # A SIGCHLD handler of the job would be called when the command ends.
-    ended = getattr(signal, "SIGCHLD", None)
-    if ended is None or signal.getsignal(ended) not in (signal.SIG_DFL, signal.SIG_IGN):
-        return ""
     program = shutil.which(argv[0])
-    if program is None:
+    if program is None or notices_children():
         return ""
     try:
         done = subprocess.run(

@@ -19,13 +19,13 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.uris import absolute_store, is_http, redact_password
 from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.errors import RunNotFoundError
+from mlflow_perf.node.children import notices_children
 from mlflow_perf.tracking.batches import clean_tags, clean_text
 from mlflow_perf.tracking.fork_guard import call_inside, call_remote
 from mlflow_perf.tracking.mlflow_call import refuse_replaced_network
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.perf_run import PARENT_TAG, STEPS_TAG
 from mlflow_perf.tracking.run_handle import PARENT_STORE_VARIABLE, RunHandle
-from mlflow_perf.tracking.shared_libraries import hears_children
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -121,8 +121,8 @@ def create_run(
 ) -> Run:
     """Create a run with the tags that `mlflow.start_run` would give it, and return it.
 
-    Only the commit is left out where the job listens to the end of its children, and a parent that
-    is in another store.
+    Only the commit is left out where the job would notice the end of a child, and a parent that is
+    in another store.
 
     Args:
         name: Its name.
@@ -137,10 +137,9 @@ def create_run(
     from mlflow.tracking.context.git_context import GitRunContext
     from mlflow.tracking.context.registry import resolve_tags
 
-    # It asks git. The job's handler of SIGCHLD would hear that child end, and gevent starts
-    # children from the job's thread alone.
+    # It asks git, and gevent starts children from the job's thread alone.
     is_replaced = subprocess.Popen.__module__ != "subprocess"
-    ignored = [GitRunContext] if hears_children() or is_replaced else None
+    ignored = [GitRunContext] if notices_children() or is_replaced else None
     resolved = call_inside(resolve_tags, tags, ignore=ignored)  # it tries to import notebooks
     if not has_parent(resolved.get(PARENT_TAG, ""), tracking_uri=tracking_uri):
         resolved.pop(PARENT_TAG, None)

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import platform
-import signal
 import sys
 import tempfile
 import threading
@@ -22,6 +21,8 @@ from typing import Any
 from mlflow_perf.core.own_cost import call_when_imported, is_brought, is_unused
 from mlflow_perf.core.temporary import forget_temporary_folder
 from mlflow_perf.core.threads import Lock
+from mlflow_perf.node.children import notices_children
+from mlflow_perf.tracking.finalizers import register_later
 from mlflow_perf.tracking.warning_filters import put_behind
 
 _LOGGING_UTILS, _CONFIGURE = "mlflow.utils.logging_utils", "_configure_mlflow_loggers"
@@ -57,9 +58,11 @@ def own_call() -> Iterator[None]:
     reach the job's handlers, OpenTelemetry makes no spans of its requests, and `http.client`, where
     the job sets its debug level, does not print them.
     Loggers that come with what it imports are not disabled by a later configuration of the job's.
-    While the interpreter exits, the call may use pools of threads, as boto3 does for S3.
+    While the interpreter exits, the call may use pools of threads, as boto3 does for S3. Its
+    finalizers leave the order of the job's exit handlers as it is.
     """
     _hide_own_loggers()
+    register_later(is_own_call)
     thread = threading.get_native_id()
     with _lock:
         _calling.add(thread)
@@ -223,20 +226,14 @@ def uncached() -> Iterator[None]:
         utils.requests = shown
 
 
-def hears_children() -> bool:
-    """Return whether a handler of the job is called when a child ends, also one of ours."""
-    ended: Any = getattr(signal, "SIGCHLD", None)  # Windows has none
-    return ended is not None and signal.getsignal(ended) not in (signal.SIG_DFL, signal.SIG_IGN)
-
-
 @contextlib.contextmanager
 def no_child() -> Iterator[None]:
-    """Let MLflow be imported without a child where a handler of the job would hear it end.
+    """Let MLflow be imported without a child where the job would notice its end.
 
     It asks for the platform. For the processor, which is no part of that, Python runs `uname -p`.
     """
     facts = vars(platform.uname())
-    if "processor" in facts or not hears_children():
+    if "processor" in facts or not notices_children():
         yield
         return
     facts["processor"] = ""
