@@ -117,7 +117,7 @@ def test_a_job_that_debugs_itself_gets_no_debugging_of_ours(
 
 
 def test_a_job_without_logging_stays_without_it() -> None:
-    """A warning looks as `logging` itself would print it; its import runs code of the process."""
+    """Its import runs code of the process. A line says whose it is, with `logging` and without."""
     code = (
         "import sys; from mlflow_perf.core.safe_log import get_logger; log = get_logger('x')\n"
         "log.info('unseen'); log.warning('%s is away', 'it'); log.warning('100%')\n"
@@ -125,7 +125,8 @@ def test_a_job_without_logging_stays_without_it() -> None:
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("False\n", "it is away\n100%\nit is back\n")
+    lines = [f"mlflow-perf: {one}\n" for one in ("it is away", "100%", "it is back")]
+    assert (done.stdout, done.stderr) == ("False\n", "".join(lines))
 
 
 def test_a_file_of_the_job_gets_no_message() -> None:
@@ -150,7 +151,7 @@ def test_a_line_of_ours_is_behind_what_was_written_to_the_file_otherwise(tmp_pat
     with (tmp_path / "errors").open("w") as errors:
         subprocess.run([sys.executable, "-c", code], stderr=errors, check=True)
     said = (tmp_path / "errors").read_text()
-    assert said == "of the job\nof ours, too\nof the job again\n"
+    assert said == "of the job\nmlflow-perf: of ours, too\nof the job again\n"
 
 
 _SAYS_SOMETHING = """

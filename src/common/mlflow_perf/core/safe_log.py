@@ -123,11 +123,13 @@ class SafeLogger:
                 if is_on and takes_text():
                     # The record's file and line are those of the caller of `warning`.
                     error = exc_info or None
+                    if not self._logger.hasHandlers():  # Python's last resort names no logger
+                        message = f"mlflow-perf: {message}"
                     self._logger.log(level, message, *args, exc_info=error, stacklevel=3)
             elif level >= _WARNING and takes_text():
                 text = message % args if args else message
                 said = f" {sys.exc_info()[1]!r}" if exc_info else ""
-                sys.stderr.write(f"{text}{said}\n")
+                sys.stderr.write(f"mlflow-perf: {text}{said}\n")
         # Whatever the job's logging raises, a message of ours must not bring it into the job.
         except (Exception, SystemExit) as error:
             if is_from_handler(error):

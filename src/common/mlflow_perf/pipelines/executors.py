@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.extras import needing
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines import worker_pool
 from mlflow_perf.pipelines.allocation import ask_providers, make_specification
@@ -51,7 +52,7 @@ _MOST_LOSSES = 10
 """So often a step may lose its worker before it begins: with each end of a queue of allocations."""
 _EXECUTOR_LOST = ("BadStateException", "TooManyJobFailuresError")
 """What Parsl raises for a task that an executor had when it failed, and for one that came later."""
-_log = logging.getLogger("mlflow_perf.pipelines")
+_log = get_logger("mlflow_perf.pipelines")
 
 
 def load_config(on: str) -> Callable[[Path], Any]:

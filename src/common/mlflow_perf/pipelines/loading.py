@@ -19,6 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from mlflow_perf.core.extras import needing
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.azure import is_job, make_path_input, unify_job
 from mlflow_perf.pipelines.graph import Graph
@@ -31,7 +32,7 @@ from mlflow_perf.pipelines.yaml_faults import check_yaml, explain
 from mlflow_perf.pipelines.yaml_file import list_repeated, read_yaml
 
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_log = logging.getLogger("mlflow_perf.pipelines")
+_log = get_logger("mlflow_perf.pipelines")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import secrets
 import time
@@ -11,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mlflow_perf.core.clock import pause
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.pipelines.launch import Rank
 from mlflow_perf.readers.cgroup.groups import Group, Groups
 
-_log = logging.getLogger("mlflow_perf.pipelines")
+_log = get_logger("mlflow_perf.pipelines")
 _MB = 2**20
 _KILLS = re.compile(r"^oom_kill (\d+)", re.MULTILINE)
 _ENTER = 'echo $$ > "$0" 2>/dev/null; exec "$@"'

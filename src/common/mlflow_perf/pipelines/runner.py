@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import absolute_store, first_line
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.model.document import SKIPPED
@@ -45,7 +45,7 @@ from mlflow_perf.tracking.recorded_runs import RECORDING_TAG, discard_repeated_r
 from mlflow_perf.tracking.reporting_notes import note_apart
 from mlflow_perf.tracking.run_handle import RunHandle
 
-_log = logging.getLogger("mlflow_perf.pipelines")
+_log = get_logger("mlflow_perf.pipelines")
 _POLL_SEC = 0.1
 _STOP_SEC = 30.0
 

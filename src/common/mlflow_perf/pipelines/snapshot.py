@@ -7,7 +7,6 @@ the folder is left out too.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import stat
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlflow_perf.core.extras import needing
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.pipelines.graph import Step
 from mlflow_perf.pipelines.output_folder import is_output, is_own, is_run
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _IGNORE_FILES = (".amlignore", ".gitignore")
 # The second is the default place of what runs write; earlier versions wrote no marker there.
 _ALWAYS = ("__pycache__/", "/pipeline-runs/")
-_log = logging.getLogger("mlflow_perf.pipelines")
+_log = get_logger("mlflow_perf.pipelines")
 
 
 CodeState = tuple[tuple[str, int, int], ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import redact_password, redact_text
 from mlflow_perf.errors import PipelineError
 from mlflow_perf.node.exit_cause import End
@@ -35,7 +35,7 @@ from mlflow_perf.publish.step_record import STARTED, is_for_step, list_other_sto
 from mlflow_perf.publish.workflow_writer import Tracking
 from mlflow_perf.tracking.perf_run import STATUS_TAG
 
-_log = logging.getLogger("mlflow_perf.pipelines")
+_log = get_logger("mlflow_perf.pipelines")
 
 
 def run_step(

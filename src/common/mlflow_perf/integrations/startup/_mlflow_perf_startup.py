@@ -88,7 +88,7 @@ def _call_safely(function: Callable[[ModuleType], None], module: ModuleType) -> 
         import logging
 
         logger = logging.getLogger("mlflow_perf.integrations")
-        logger.warning("%s cannot be followed.", module.__name__, exc_info=True)
+        logger.warning("mlflow-perf: %s cannot be followed.", module.__name__, exc_info=True)
 
 
 _finder: Any = _Finder()
