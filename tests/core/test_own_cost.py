@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import mmap
+import operator
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from mlflow_perf.core.own_cost import (
     forked_bytes,
     is_brought,
     own_cpu_sec,
+    own_moved,
     working_thread_ids,
 )
 
@@ -44,6 +46,40 @@ def test_only_work_inside_counts_and_nesting_counts_once() -> None:
     burn(0.02)
     assert own_cpu_sec() - before == pytest.approx(0.03, abs=0.01)
     assert threading.get_native_id() not in working_thread_ids()
+
+
+def test_what_our_threads_read_and_write_is_ours_while_they_work_and_after(tmp_path: Path) -> None:
+    """Also of several at once; what the job's threads move meanwhile is not."""
+    piece = bytes(1 << 20)
+
+    def move(name: str, times: int) -> None:
+        with (tmp_path / name).open("wb", buffering=0) as file:
+            for _ in range(times):
+                file.write(piece)
+            os.fsync(file.fileno())
+
+    moved, go = [threading.Event() for _ in range(2)], threading.Event()
+
+    @as_own()
+    def work(number: int) -> None:
+        move(f"ours{number}", 2)
+        moved[number].set()
+        go.wait(60)
+
+    first = own_moved()
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for number, one in enumerate(threads):
+        one.start()
+        assert moved[number].wait(60)
+    move("theirs", 50)
+    for is_over in (False, True):
+        if is_over:
+            go.set()
+            for one in threads:
+                one.join()
+        _, calls, _, written = map(operator.sub, own_moved(), first)
+        assert 4 <= calls <= 20
+        assert not written or written >> 20 == 4  # a file in memory goes to no disk
 
 
 def test_a_thread_that_still_works_counts_up_to_now() -> None:

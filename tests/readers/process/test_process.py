@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.readers.trees import put, record
 
-from mlflow_perf.core.own_cost import own_cpu_sec
+from mlflow_perf.core.own_cost import as_own, own_cpu_sec
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.process import process as module
 from mlflow_perf.readers.process.process import Process, ProcessTable, Usage, cpu_clock_sec
@@ -194,4 +194,27 @@ def test_a_clock_that_a_library_shifts_is_not_used(
     least = first - 0.05
     most = time.process_time() + read_reaped_sec() + 0.05
     assert least <= process.usage.cpu_sec <= most
+    table.close()
+
+
+def test_what_a_thread_of_ours_moves_is_not_the_jobs(tmp_path: Path) -> None:
+    """Such as one that sends the report of a run within the job's."""
+    table = ProcessTable()
+    process = table.find(os.getpid())
+    assert process is not None
+    assert table.refresh(process)
+    before = process.usage.write_calls
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        with as_own():
+            for _ in range(1_000):
+                file.write(b"ours")
+            burn_until = time.thread_time() + 0.001  # only what has used CPU time is read again
+            while time.thread_time() < burn_until:
+                pass
+            assert table.refresh(process)
+        assert process.usage.write_calls - before < 100
+        for _ in range(1_000):
+            file.write(b"the job's")
+        assert table.refresh(process)
+    assert 1_000 <= process.usage.write_calls - before < 1_100
     table.close()

@@ -1,8 +1,9 @@
-"""The CPU time and memory that mlflow-perf itself takes in this process."""
+"""The CPU time, reads, writes and memory that mlflow-perf itself takes in this process."""
 
 from __future__ import annotations
 
 import math
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -26,13 +27,18 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 _forks = 0
 """How often Python has forked this process."""
 
-_began: dict[int, float] = {}
-"""Native id of a thread that works for us now → its CPU time when it began to."""
+_Moved = tuple[int, ...]
+"""System calls that read and that write, and bytes from and to disks."""
+
+_began: dict[int, tuple[float, _Moved]] = {}
+"""Native id of a thread that works for us now → its CPU time when it began to, and what it had
+moved."""
 
 own_children: set[int] = set()
 """Processes that this one has forked to help it: they are not the job's."""
 
 _ended_sec = 0.0
+_ended_moved: _Moved = (0, 0, 0, 0)
 _caused_switches = 0
 _guard = RLock()
 _brought_bytes = _brought_mapped_bytes = 0  # the latter of files, such as the code of libraries
@@ -51,17 +57,18 @@ _TELEMETRY = ("MLflowTelemetryConsumer", "GetTelemetryConfig")
 @contextmanager
 def as_own() -> Iterator[None]:
     """Count this thread's work as that of mlflow-perf; nested uses change nothing."""
-    global _ended_sec  # noqa: PLW0603 - one account for the process
+    global _ended_moved, _ended_sec  # noqa: PLW0603 - one account for the process
     thread = get_native_id()
     if thread in _began:
         yield
         return
-    _began[thread] = time.thread_time()
+    _began[thread] = time.thread_time(), _read_moved(thread)
     try:
         yield
     finally:
         with _guard:
-            _ended_sec += time.thread_time() - _began.pop(thread)
+            _ended_moved = own_moved(thread)
+            _ended_sec += time.thread_time() - _began.pop(thread)[0]
 
 
 @contextmanager
@@ -263,9 +270,33 @@ def own_cpu_sec() -> float:
     """Return the CPU time that mlflow-perf has used in this process so far."""
     with _guard:
         used, began = _ended_sec, dict(_began)
-    for thread, before in began.items():
+    for thread, (before, _) in began.items():
         used += max(0.0, (_read_cpu_sec(thread) or before) - before)
     return used
+
+
+def own_moved(*threads: int) -> _Moved:
+    """Return what mlflow-perf has moved so far, in the order of `/proc/self/io`.
+
+    Args:
+        threads: Native ids of those to count beside what has ended; default: all that work now.
+    """
+    with _guard:  # none of them ends meanwhile
+        moved = _ended_moved
+        for thread in threads or tuple(_began):
+            before = _began[thread][1]
+            now = _read_moved(thread)
+            added = (max(0, end - begin) for end, begin in zip(now, before, strict=True))
+            moved = tuple(map(operator.add, moved, added))
+        return moved
+
+
+def _read_moved(thread: int) -> _Moved:
+    try:
+        with open_file(f"/proc/self/task/{thread}/io", "rb", 0) as file:
+            return tuple(map(int, file.read().split()[5:12:2]))
+    except (OSError, ValueError):
+        return 0, 0, 0, 0
 
 
 def add_own_cpu(seconds: float) -> None:
@@ -277,10 +308,10 @@ def add_own_cpu(seconds: float) -> None:
 
 def _forget_in_child() -> None:
     # A forked child has none of its parent's threads.
-    global _ended_sec, _guard
+    global _ended_moved, _ended_sec, _guard
     _began.clear()
     _bringing.clear()
-    _ended_sec, _guard = 0.0, RLock()
+    _ended_sec, _ended_moved, _guard = 0.0, (0, 0, 0, 0), RLock()
     # A collection writes to each object that it visits, and so copies its page: 80 MB of MLflow's
     # for each worker of a pool. The last collection, at the interpreter's end, visits all.
     has_job_frozen = gc.get_freeze_count() >= _JOBS_FREEZE

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlflow_perf.core.originals import os, time
-from mlflow_perf.core.own_cost import own_cpu_sec
+from mlflow_perf.core.own_cost import own_cpu_sec, own_moved
 from mlflow_perf.core.threads import KERNEL_NAME
 from mlflow_perf.readers.process.forks import FORKED, read_layout, uses_memory_of
 from mlflow_perf.readers.process.reaped import (
@@ -206,10 +207,7 @@ class ProcessTable:
         return fields if len(fields) > 21 else None
 
     def _is_true(self, clock: CpuClock, pid: int) -> bool:
-        """Return whether a clock agrees with `stat`, whose times nothing but the kernel writes.
-
-        A library that fakes the time of day (libfaketime) may shift these clocks too.
-        """
+        """Return whether a clock, which libfaketime may shift, agrees with the kernel's `stat`."""
         before, now, after = self._read_stat(pid), clock(pid), self._read_stat(pid)
         if before is None or after is None:  # it has ended
             return True
@@ -291,10 +289,11 @@ class ProcessTable:
             ended = self.find_ended_child(pid) if fields[0] == b"Z" else None
         process.clock_sec = -1.0 if clock is None else clock
         used = own + process.children_sec if ended is None else ended.cpu_sec
+        ours = own_moved() if pid == self._own_pid == os.getpid() else (0, 0, 0, 0)
         found = _IO.search(self._read(b"%d/io" % pid) or b"")
         if found:
-            read_calls, write_calls, read, written = map(int, found.groups())
-            process.usage = Usage(used, read, written, read_calls, write_calls)
+            reads, writes, read, written = map(operator.sub, map(int, found.groups()), ours)
+            process.usage = Usage(used, read, written, reads, writes)
         else:
             process.usage = replace(usage, cpu_sec=used)
         return True
