@@ -70,6 +70,16 @@ def test_growth_in_a_step_for_each_epoch_goes_on_after_the_last_one(end: list[fl
     assert read_memory_trend(_node(*steps, *end)).at_stake > 0.5
 
 
+@pytest.mark.parametrize(("last_mb", "is_told"), [(665, False), (3000, True)])
+def test_what_new_workers_load_is_no_growth_of_the_job(last_mb: float, is_told: bool) -> None:
+    """Four workers of joblib's import scikit-learn as long as a short search takes."""
+    memory = [343 + (last_mb - 343) * i / 10 for i in range(11)]
+    node = _node(*memory)
+    node.reports["job_processes"] = [1.0, *[5.0] * 9, None]
+    assert (read_memory_trend(node).at_stake > 0.3) == is_told
+    assert (read_memory_trend(node).at_stake > 0.0) == is_told
+
+
 @pytest.mark.parametrize(("loading_sec", "is_told"), [(9.0, False), (0.5, True)])
 def test_a_job_that_imports_all_the_time_keeps_nothing(loading_sec: float, is_told: bool) -> None:
     """Its memory grew until its end, with the modules of libraries; its program may be one, too."""

@@ -12,6 +12,8 @@ from mlflow_perf.model.profile import MODULE, Profile
 
 _PARTS = 20
 """Growth is followed in twentieths: less is noise."""
+_LOADED_MB = 100.0
+"""What a process loads that starts meanwhile: an interpreter, and libraries such as SciPy."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ def read_memory_trend(document: NodeDocument) -> MemoryTrend:
     """Return a node's trend; nothing is at stake without reports of the job's memory.
 
     A job that loads its data and then keeps it does not count: memory has to grow in each third of
-    the run, also in the last, and at its end. Nor does one that imports libraries all the time.
+    the run, also in the last, and at its end. Nor does one that imports libraries all the time, or
+    what the workers of a pool load, which start one after the other.
     """
     times = document.reports.get("elapsed_sec") or []
     column = document.reports.get("job_mem_mb") or []
@@ -66,7 +69,9 @@ def read_memory_trend(document: NodeDocument) -> MemoryTrend:
     # With steady growth each third has a third of it.
     least = min((later - earlier) / grown for earlier, later in pairwise(marks))
     steady = ramp(least, 0.05, 0.2)
-    large = ramp(grown, 100, 400) * ramp(last / max(first, 1.0), 1.2, 2.0)
+    counts = [one for one in document.reports.get("job_processes") or [0.0] if one is not None]
+    loaded = _LOADED_MB * max(0.0, counts[-1] - counts[0]) if counts else 0.0
+    large = ramp(grown - loaded, 100, 400) * ramp(last / max(first, 1.0), 1.2, 2.0)
     if steady * large == 0 or not _is_growing(points, first, grown):
         return MemoryTrend()
     usage = Usage(document.summary, document.node)
