@@ -192,6 +192,20 @@ def test_the_caller_of_a_shared_function_is_named(tmp_path: Path) -> None:
     assert explanation.as_dict()["functions"][0]["caller"] == "read"
 
 
+@pytest.mark.parametrize(("cpu_s", "caller"), [(6.0, "fit"), (0.1, "prepare")])
+def test_the_caller_is_that_of_workers_where_they_compute(cpu_s: float, caller: str) -> None:
+    """The main thread calls the same function; only what waits is its alone."""
+    callers = [
+        {"function": "fit", "main_s": 0.0, "cpu_s": cpu_s},
+        {"function": "prepare", "main_s": 1.5, "cpu_s": 0.1},
+    ]
+    own = [{"function": "burn", "file": "a.py", "main_s": 1.5, "cpu_s": cpu_s + 0.1,
+            "callers": callers}]  # fmt: skip
+    row = {"function": "burn", "file": "a.py", "line": 1, "self_pct": 50}
+    node = NodeDocument(extra={"profile": {"functions": [row], "own": own}})
+    assert [one["caller"] for one in _rank_functions(node)] == [caller]
+
+
 def test_phases_and_functions_are_named_without_the_path_of_the_data(tmp_path: Path) -> None:
     """Where in the run and in the code; a file is relative, a path is cut to its name."""
     run = _save(tmp_path, "run")

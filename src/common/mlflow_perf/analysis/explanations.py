@@ -257,7 +257,8 @@ def _rank_functions(node: NodeDocument) -> list[dict[str, Any]]:
         name = name_function(str(row.get("function")), file, row.get("line"))
         of_own = own.get((name, file), {})
         main_s, cpu_s = (read_number(of_own.get(key)) or 0.0 for key in ("main_s", "cpu_s"))
-        caller = find_main_caller(of_own, "main" if main_s else "cpu")
+        # Workers compute for longer than the main thread; what waits does not compute.
+        caller = find_main_caller(of_own, "cpu" if cpu_s > main_s / 2 else "main")
         rows.append((-cpu_s, {**row, "caller": caller} if caller else row))
     return [row for _, row in sorted(rows, key=lambda one: one[0])]
 
