@@ -13,7 +13,7 @@ import pytest
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import rank_turn, spool_folder
 from mlflow_perf.recorders.rank_commands import RankCommand
-from mlflow_perf.recorders.spool_folder import SpoolFolder, remove_left_over
+from mlflow_perf.recorders.spool_folder import SpoolFolder
 
 
 @pytest.fixture(autouse=True)
@@ -61,8 +61,8 @@ def test_only_what_dead_processes_left_empty_is_removed(tmp_path: Path) -> None:
     for folder in (empty, full, elsewhere):
         folder.mkdir()
     (full / "x.spool").touch()
-    remove_left_over(tmp_path)
-    assert {*tmp_path.iterdir()} == {mine, full, elsewhere}
+    next_one = SpoolFolder(node, "run", parent=tmp_path).path
+    assert {*tmp_path.iterdir()} == {mine, full, elsewhere, next_one}
 
 
 def test_ranks_of_a_node_share_a_folder() -> None:

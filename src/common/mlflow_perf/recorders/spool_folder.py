@@ -85,6 +85,7 @@ class SpoolFolder:
             if not self.is_shared:
                 with contextlib.suppress(OSError):
                     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    remove_left_over(parent)  # a queue's workers end by `os._exit` after each job
                     prefix = f"{_name_machine()}{os.getpid()}_"
                     self.path = spool.create(parent, prefix=prefix)
                 self.path = self.path or spool.create()
