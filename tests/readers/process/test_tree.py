@@ -184,6 +184,23 @@ def test_a_forbidden_io_file_leaves_cpu_and_memory(proc: Path) -> None:
     assert report["job_io_write_mb"] == 0.0
 
 
+def test_the_files_of_a_short_child_are_not_kept_open(proc: Path) -> None:
+    """A job may count its descriptors before and after: those of a long child stay, for speed."""
+    reader = reader_of(proc)
+    for _ in range(5):
+        read(reader)
+    before = len(os.listdir("/proc/self/fd"))
+    record(proc, 12, 10)
+    read(reader)
+    assert len(os.listdir("/proc/self/fd")) == before
+    for _ in range(5):
+        read(reader)
+    assert len(os.listdir("/proc/self/fd")) > before
+    end(proc, 12)
+    read(reader)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_the_whole_tree_ends(proc: Path) -> None:
     """After the root process ended, the values stay as they were."""
     reader = reader_of(proc)

@@ -7,6 +7,7 @@ that (its parent died first, or ignores its children) keeps its last values here
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mlflow_perf.core.originals import os, time
@@ -34,6 +35,8 @@ from mlflow_perf.records import MB, Column
 _LEAST_SPAN_SEC = 0.08
 # A PID that was reused between two reads is noticed at the latest after this many reads.
 _RELIST_EVERY = 64
+# A job that counts its descriptors after a short child must not find that child's files among them.
+_SHORT_SEC = 2.0
 # Number of processes, the largest first, whose own peak is asked of the kernel at each read.
 _PEAKS_ASKED = 3
 _PEAK_MARGIN = 1.02
@@ -95,6 +98,7 @@ class ProcessTreeReader:
             raise SourceUnavailableError(f"Process {self._root} cannot be read.")
         self._members[root.pid] = root
         self._table.keep(root.pid)
+        self._met_sec = {root.pid: math.inf}  # when each was seen first, until its files are kept
         self._adopters = self._list_adopters(root.parent)
         # If the tree hangs on this process, its account shows what ended below it.
         self._reaps = own == os.getpid() and own in (root.pid, root.parent)
@@ -133,7 +137,6 @@ class ProcessTreeReader:
                 process = self._table.find(pid)
                 if process is not None:
                     self._members[pid] = process
-                    self._table.keep(pid)
                     # Its children may have been taken for strangers.
                     self._newest = None
                     self._strangers.clear()
@@ -142,6 +145,7 @@ class ProcessTreeReader:
         for process in gone:
             del self._members[process.pid]
             self._table.drop(process.pid)
+            self._met_sec.pop(process.pid, None)
         if gone:
             self._settle(gone, ranks)
         for pid, cpu_sec in ranks.items():
@@ -168,7 +172,6 @@ class ProcessTreeReader:
             for process in waiting:
                 if process.parent in self._members or self._is_orphan(process):
                     self._members[process.pid] = process
-                    self._table.keep(process.pid)
                 else:
                     others.append(process)
             if len(others) == len(waiting):
@@ -264,6 +267,10 @@ class ProcessTreeReader:
             gained = [b - a for a, b in zip(self._switches_before, switches, strict=True)]
             report["job_voluntary_switches"], report["job_involuntary_switches"] = gained
         now = self._clock()
+        for pid in self._members:
+            if now - self._met_sec.setdefault(pid, now) > _SHORT_SEC:
+                self._met_sec[pid] = math.inf
+                self._table.keep(pid)
         if self._since is None:  # the first read begins the first interval
             self._since, self._cpu_since = now, total.cpu_sec
         span = now - self._since
