@@ -97,8 +97,7 @@ class ProcessTreeReader:
         if root is None or (root_pid is not None and own not in (None, os.getpid())):
             raise SourceUnavailableError(f"Process {self._root} cannot be read.")
         self._members[root.pid] = root
-        self._table.keep(root.pid)
-        self._met_sec = {root.pid: math.inf}  # when each was seen first, until its files are kept
+        self._met_sec = {root.pid: -math.inf}  # when each was seen first, until its files are kept
         self._adopters = self._list_adopters(root.parent)
         # If the tree hangs on this process, its account shows what ended below it.
         self._reaps = own == os.getpid() and own in (root.pid, root.parent)
