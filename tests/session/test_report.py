@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import inspect
 import json
 import logging
 import os
 import pickle
+import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
@@ -54,6 +57,26 @@ def run_of(run_id: str | None) -> Run:
     """Return a run from the store."""
     assert run_id is not None
     return MlflowClient().get_run(run_id)
+
+
+@alone
+def test_a_block_near_the_limit_of_recursion_is_left_and_the_next_one_reported(store: str) -> None:
+    """Whatever of it there is no room for: the job has room for all that is its own."""
+    del store
+
+    def nest(frames: int) -> str | None:
+        if frames:
+            return nest(frames - 1)
+        re.purge()  # a pattern of ours is compiled once, which takes many calls
+        with mlflow_perf.report("deep") as perf:
+            pass
+        return perf.run_id
+
+    free = sys.getrecursionlimit() - len(inspect.stack())
+    found = {room: nest(free - room) for room in range(12, 32)}
+    assert None in found.values()
+    assert current() is None
+    assert nest(1) is not None
 
 
 @alone

@@ -130,6 +130,8 @@ class SafeLogger:
                 text = message % args if args else message
                 said = f" {sys.exc_info()[1]!r}" if exc_info else ""
                 sys.stderr.write(f"mlflow-perf: {text}{said}\n")
+        except RecursionError:  # the job is near the limit: there is no room to say it
+            pass
         # Whatever the job's logging raises, a message of ours must not bring it into the job.
         except (Exception, SystemExit) as error:
             if is_from_handler(error):

@@ -88,7 +88,8 @@ def redact_param(name: str, value: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return an exception as one line, without passwords; a fault of a program with its place."""
-    if sys.is_finalizing():  # `re` imports a part of itself when it replaces for the first time
+    # `re` imports a part of itself when it replaces for the first time, and calls deep.
+    if sys.is_finalizing() or isinstance(error, RecursionError):
         return type(error).__name__
     name, reason = type(error).__name__, reason_of(error)
     text, place = name if reason == name else f"{name}: {reason}", error.__traceback__
