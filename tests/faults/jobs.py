@@ -72,6 +72,20 @@ def end_in_handler(*_: object) -> NoReturn:
     sys.exit(5)
 
 
+def reads_its_settings_again(end: str) -> None:
+    """A daemon that does so on SIGHUP, and then comes to its end, or to an error."""
+    again = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: again.set())
+    with mlflow_perf.report("job", interval=0.05) as perf:
+        say(perf.run_id)
+        say("go")
+        again.wait(LONG)
+        time.sleep(0.2)
+        if end == "error":
+            sys.exit(7)
+    say("handler ran")
+
+
 def sleeping(how: str = "") -> None:
     """A job that sleeps, as its main thread, with threads, or in code that is not Python's."""
     if how == "own handler":

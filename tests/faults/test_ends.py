@@ -59,6 +59,21 @@ def test_sighup(faults: Faults, fault: Fault) -> None:
     fault("SIGHUP", "logged, own run KILLED, exit -1", "none")
 
 
+@pytest.mark.parametrize(("end", "status"), [("usual", "FINISHED"), ("error", "KILLED")])
+def test_a_daemon_that_reads_its_settings_again_is_not_killed(
+    faults: Faults, fault: Fault, end: str, status: str
+) -> None:
+    """SIGHUP asks for it; where an error ends the block all the same, its terminal has gone."""
+    job, run_id = faults.started("reads_its_settings_again", end)
+    job.kill(signal.SIGHUP)
+    assert job.wait() == (7 if end == "error" else 0), job.output
+    run = faults.run(run_id)
+    assert run.info.status == run.data.tags["mlflow_perf.status"] == status
+    assert run.data.tags.get("mlflow_perf.cause") == (None if end == "usual" else "SIGHUP")
+    assert faults.has_all(run_id)
+    fault(f"SIGHUP, handled, {end} end", f"logged, own run {status}", "none")
+
+
 @pytest.mark.parametrize("how", ["ends", "goes on", "is over"])
 def test_sigterm_beside_an_event_loop(faults: Faults, fault: Fault, how: str) -> None:
     """A handler of asyncio's runs, and the report is logged though it hides the signal from us."""

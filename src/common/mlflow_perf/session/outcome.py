@@ -9,6 +9,7 @@ from functools import partial
 from types import MethodType
 
 from mlflow_perf.model.document import worst_status
+from mlflow_perf.node.exit_cause import name_signal
 from mlflow_perf.node.slurm_job import explain_sigterm
 from mlflow_perf.node.step_notes import read_stop_note
 from mlflow_perf.recorders.rank_commands import RankCommand
@@ -51,6 +52,18 @@ class Outcome:
         if cause == "CancelledError" and _has_asyncio_interrupted():
             cause, kind = "KeyboardInterrupt", KeyboardInterrupt
         return cls("KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED", cause)
+
+    def after(self, signals: Iterable[int], *, is_usual: bool) -> Outcome:
+        """Return it, or that of the first signal that ended the job although it has a handler.
+
+        Args:
+            signals: The numbers of those that came.
+            is_usual: Whether the job's code reached its end. After SIGHUP, by which a daemon reads
+                its settings again, it has gone on then.
+        """
+        ending = {"SIGTERM"} if is_usual else {"SIGTERM", "SIGHUP"}
+        ended_by = next((name for name in map(name_signal, signals) if name in ending), None)
+        return self if ended_by is None else Outcome("KILLED", ended_by)
 
     def explain(self, node: Mapping[str, object]) -> Outcome:
         """Return it with the reason of whoever sent SIGTERM: a pipeline's runner, or Slurm.

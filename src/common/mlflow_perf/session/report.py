@@ -52,7 +52,6 @@ _warned: set[str] = set()  # names of blocks that one line was about
 _GRACE_SEC = 20.0
 _HANGING_SEC = 1.0  # where the server has not answered since the start: the journal is kept
 _INTERRUPTED_SEC = 2.0  # to finish after a Ctrl-C during the start
-_ENDING = (15, 1)  # SIGTERM and SIGHUP end a job even if it has a handler for them
 
 
 def current() -> Session | None:
@@ -198,8 +197,7 @@ class Session(OperationCalls):
                         self._recording.note_end()
                     if self._watch is not None:
                         self._watch.settle()
-                        ended_by = [one for one in self._watch.received if one in _ENDING]
-                        outcome = _killed(ended_by[0]) if ended_by else outcome
+                        outcome = outcome.after(self._watch.received, is_usual=error is None)
                 self._end(outcome)
             finally:  # what is left, if a handler of the job raised meanwhile
                 if self._postponed is None:
