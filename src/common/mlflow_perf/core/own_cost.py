@@ -17,6 +17,7 @@ from mlflow_perf.core.threads import RLock, get_native_id
 
 _LEAST_SHIFT_SEC = 0.1  # between two looks at this thread's clock it hardly advances
 _WORKED_SEC = 1e-4
+_NEW_SEC = 1e-3  # a thread that has used less CPU time has moved next to nothing
 _LOOK_SEC = 0.005
 _PAGES_PER_FAULT = 16  # at most, of a file; of other memory one
 _MUCH_BYTES = 16 * 2**20
@@ -29,6 +30,7 @@ _forks = 0
 
 _Moved = tuple[int, ...]
 """System calls that read and that write, and bytes from and to disks."""
+_NOTHING: _Moved = (0, 0, 0, 0)
 
 _began: dict[int, tuple[float, _Moved]] = {}
 """Native id of a thread that works for us now → its CPU time when it began to, and what it had
@@ -38,7 +40,7 @@ own_children: set[int] = set()
 """Processes that this one has forked to help it: they are not the job's."""
 
 _ended_sec = 0.0
-_ended_moved: _Moved = (0, 0, 0, 0)
+_ended_moved = _NOTHING
 _caused_switches = 0
 _guard = RLock()
 _brought_bytes = _brought_mapped_bytes = 0  # the latter of files, such as the code of libraries
@@ -62,7 +64,9 @@ def as_own() -> Iterator[None]:
     if thread in _began:
         yield
         return
-    _began[thread] = time.thread_time(), _read_moved(thread)
+    used = time.thread_time()
+    # To read it, a thread of ours that is new would let the job's go first.
+    _began[thread] = used, _read_moved(thread) if used > _NEW_SEC else _NOTHING
     try:
         yield
     finally:
@@ -284,19 +288,21 @@ def own_moved(*threads: int) -> _Moved:
     with _guard:  # none of them ends meanwhile
         moved = _ended_moved
         for thread in threads or tuple(_began):
-            before = _began[thread][1]
-            now = _read_moved(thread)
-            added = (max(0, end - begin) for end, begin in zip(now, before, strict=True))
-            moved = tuple(map(operator.add, moved, added))
+            before, now = _began[thread][1], _read_moved(thread)
+            if before and now:
+                added = (max(0, end - begin) for end, begin in zip(now, before, strict=True))
+                moved = tuple(map(operator.add, moved, added))
         return moved
 
 
 def _read_moved(thread: int) -> _Moved:
+    """Return what a thread has moved since its start; nothing where that is not known."""
     try:
         with open_file(f"/proc/self/task/{thread}/io", "rb", 0) as file:
-            return tuple(map(int, file.read().split()[5:12:2]))
+            found = tuple(map(int, file.read().split()[5:12:2]))
     except (OSError, ValueError):
-        return 0, 0, 0, 0
+        return ()
+    return found if len(found) == len(_NOTHING) else ()
 
 
 def add_own_cpu(seconds: float) -> None:
@@ -311,7 +317,7 @@ def _forget_in_child() -> None:
     global _ended_moved, _ended_sec, _guard
     _began.clear()
     _bringing.clear()
-    _ended_sec, _ended_moved, _guard = 0.0, (0, 0, 0, 0), RLock()
+    _ended_sec, _ended_moved, _guard = 0.0, _NOTHING, RLock()
     # A collection writes to each object that it visits, and so copies its page: 80 MB of MLflow's
     # for each worker of a pool. The last collection, at the interpreter's end, visits all.
     has_job_frozen = gc.get_freeze_count() >= _JOBS_FREEZE

@@ -39,8 +39,7 @@ class _ScriptFinder:
         script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
         own = {here, os.path.normpath(os.path.join(here, os.path.dirname(script)))}
         path = {os.path.normpath(os.path.join(here, str(one))) for one in sys.path}
-        # Where libraries are installed too, as by `pip install --target .`, all are found.
-        self._folders = [one for one in own & path if not any(Path(one).glob("*.dist-info"))]
+        self._folders = [*own & path]
 
     def find_spec(self, name: str, path: Sequence[str] | None, _: object = None) -> None:
         """Refuse a module of the job's folder, unless it holds MLflow or a plugin asks for it."""
@@ -50,7 +49,9 @@ class _ScriptFinder:
         # A folder without `__init__.py` has no code.
         if found is None or found.loader is None or name in ("mlflow", "mlflow_perf"):
             return
-        if PathFinder.find_spec("mlflow", self._folders):
+        folder = Path(found.origin or "").parents[1 if found.submodule_search_locations else 0]
+        # Where libraries are installed too, as by `pip install --target .`, all are found.
+        if PathFinder.find_spec("mlflow", self._folders) or any(folder.glob("*.dist-info")):
             return
         frame: FrameType | None = sys._getframe()  # noqa: SLF001 - only CPython has frames
         while frame is not None:
