@@ -6,7 +6,10 @@ import pytest
 from tests.analysis.conftest import MakeRun
 
 from mlflow_perf.analysis.gpu_advice import advise_gpus
+from mlflow_perf.analysis.machines import Machine, choose_machine
 from mlflow_perf.analysis.peak_usage import PeakUsage, read_peak_usage
+from mlflow_perf.analysis.rightsize import right_size
+from mlflow_perf.tracking.perf_run import IMPORTED_TAG
 
 USED = {
     "gpu0_avg_utilization_pct": 71.0,
@@ -66,3 +69,35 @@ def test_a_gpu_whose_memory_the_job_held_is_asked_for(make_run: MakeRun) -> None
     peaks = read(make_run, {**held, **idle, "max_t_gpu_mem_mb": 25_000.0})
     assert (peaks[0].gpus, peaks[0].owned_gpus) == (2, 3)
     assert advise_gpus(peaks).memory_mb == 27_500
+
+
+IMPORTED = {IMPORTED_TAG: "sacct"}
+
+
+@pytest.mark.parametrize(
+    ("hours", "gpus", "sentence"),
+    [
+        ({"node_gpu_hours": 8.0}, 4, "the 4 per node of r are asked for again"),
+        ({"node_gpu_hours": 0.0}, 0, ""),
+        ({}, None, "no advice on them"),
+    ],
+)
+def test_gpus_of_an_import_are_asked_for_again(
+    make_run: MakeRun, hours: dict[str, float], gpus: int | None, sentence: str
+) -> None:
+    """Accounting says how many the job had, not what they did; other histories say nothing."""
+    figures = {"duration_sec": 7200.0, "job_cpu_avg_cores": 3.0, **hours}
+    size = right_size([make_run(figures, label="r", tags=IMPORTED)])
+    assert size.gpus == gpus
+    assert size.peak["gpus"] == 0
+    said = " ".join(line for line in size.evidence if line.startswith("GPU"))
+    assert sentence in said
+    assert bool(said) == bool(sentence)
+
+
+def test_a_machine_for_a_job_whose_gpus_are_unknown_says_so(make_run: MakeRun) -> None:
+    """The cheapest machine has none."""
+    figures = {"duration_sec": 60.0, "job_cpu_avg_cores": 3.0}
+    size = right_size([make_run(figures, label="r", tags=IMPORTED)])
+    choice = choose_machine(size, [Machine("small", 8, 1e6, price=1.0)])
+    assert "unknown whether the job needs a GPU" in choice.reason

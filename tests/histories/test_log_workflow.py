@@ -25,3 +25,16 @@ def test_a_workflow_ends_as_the_worst_of_its_tasks(
     tasks = tuple(Task(str(i), "fit", "fit", s, 1.0, started=9.0) for i, s in enumerate(found))
     done = log_workflow(Workflow("nextflow", "flow", tasks), Tracking(Place(store)))
     assert MlflowClient(store).get_run(done.run_id).info.status == whole
+
+
+def test_a_workflow_whose_last_tasks_never_began_is_no_success(store: str) -> None:
+    """The trace of an interrupted execution names them."""
+    flow = Workflow(
+        "nextflow",
+        "flow",
+        (Task("1", "fit", "fit", "FINISHED", 1.0, started=9.0),),
+        left_out=1,
+        broken=frozenset({"KILLED"}),
+    )
+    done = log_workflow(flow, Tracking(Place(store)))
+    assert MlflowClient(store).get_run(done.run_id).info.status == "KILLED"

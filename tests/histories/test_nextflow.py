@@ -76,3 +76,24 @@ def test_a_raw_trace_whose_tag_holds_the_separator(tmp_path: Path) -> None:
     assert metrics["job_io_read_mb"] == 1.0
     assert (first.out_of_memory, second.out_of_memory) == (False, True)
     assert first.started == 1_700_000_002.0
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "broken"),
+    [
+        ("ABORTED", "SORT (late)", {"KILLED"}),  # the execution was interrupted
+        ("FAILED", "SORT (late)", {"FAILED"}),  # it could not be submitted
+        ("FAILED", "SORT", set()),  # and was, at the next attempt
+        ("CACHED", "SORT (late)", set()),
+        ("RUNNING", "SORT (late)", set()),
+    ],
+)
+def test_a_task_that_ended_before_it_ran_breaks_the_workflow(
+    tmp_path: Path, state: str, name: str, broken: set[str]
+) -> None:
+    """It has no run time, and so no run of its own."""
+    path = tmp_path / "trace.txt"
+    path.write_text(READABLE.replace("SORT (late)\tABORTED", f"{name}\t{state}"))
+    (workflow,) = read_histories([path])
+    assert len(workflow.tasks) == 2
+    assert set(workflow.broken) == broken

@@ -195,3 +195,27 @@ def test_a_job_name_may_hold_the_separator(tmp_path: Path) -> None:
     path.write_text(TEXT.replace("7|train|COMPLETED|", "7|train|odd|8|"))
     with pytest.raises(SettingError, match=r"line 2: 14 cells below 13 headings; a text may hold"):
         read_histories([path])
+
+
+@pytest.mark.parametrize(
+    ("allocated", "gpus", "hours"),
+    [
+        ("billing=8,cpu=8,gres/gpu=4,mem=32G,node=2", 4, 2.0),
+        ("cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=32G", 4, 2.0),
+        ("cpu=8,gres/gpu:a100=2,gres/gpu:h100=1", 3, 1.5),
+        ("cpu=8,gres/gpumem=4,gres/gpuutil=9,mem=32G", 0, 0.0),
+        ("", None, None),
+    ],
+)
+def test_a_job_held_the_gpus_that_were_allocated(
+    tmp_path: Path, allocated: str, gpus: int | None, hours: float | None
+) -> None:
+    """The hours are those of one of its two nodes; without the column nobody knows."""
+    path = tmp_path / "jobs.txt"
+    path.write_text(
+        "JobID|JobName|State|ElapsedRaw|AllocCPUS|NNodes|AllocTRES|Start\n"
+        f"1|a|COMPLETED|3600|8|2|{allocated}|2026-11-24T02:23:00\n"
+    )
+    ((task,),) = (workflow.tasks for workflow in read_histories([path]))
+    assert task.gpus == gpus
+    assert task.metrics.get("node_gpu_hours") == hours

@@ -20,21 +20,29 @@ class GpuAdvice:
         memory_mb: Memory of each GPU, in MB of 2^20 bytes; None where no run used a GPU, or none
             says how much of its memory, as in documents of earlier versions.
         evidence: The reasons, in sentences.
+        is_told: Whether each run tells whether it had GPUs, or any tells that it had.
     """
 
     memory_mb: int | None
     evidence: tuple[str, ...] = ()
+    is_told: bool = True
 
 
 def advise_gpus(peaks: Sequence[PeakUsage]) -> GpuAdvice:
     """Return what each GPU needs, from the peak usage of all nodes of all runs."""
     owned = max(peak.owned_gpus for peak in peaks)
     if not owned:
-        return GpuAdvice(None)
-    worst = max(peaks, key=lambda peak: peak.gpus)
-    busy = max(peak.usage["gpu_avg_utilization_pct"] for peak in peaks)
-    did = f"GPU: {worst.gpus} of {owned} per node computed or held memory"
-    did += f", {busy:.0f}% busy on average ({worst.where})."
+        is_told = all(peak.gpus is not None for peak in peaks)
+        unknown = "GPU: not every run says whether it had GPUs: there is no advice on them."
+        return GpuAdvice(None, () if is_told else (unknown,), is_told)
+    worst = max(peaks, key=lambda peak: peak.gpus or 0)
+    if worst.usage.knows_gpu_use:
+        busy = max(peak.usage["gpu_avg_utilization_pct"] for peak in peaks)
+        did = f"GPU: {worst.gpus} of {owned} per node computed or held memory"
+        did += f", {busy:.0f}% busy on average ({worst.where})."
+    else:
+        did = f"GPU: the {worst.gpus} per node of {worst.where} are asked for again"
+        did += ": nothing says whether they were used."
     if not worst.gpus:
         return GpuAdvice(None, (did,))
     fullest = max(peaks, key=lambda peak: peak.gpu_memory_mb)

@@ -92,8 +92,8 @@ class Machine:
     def holds(self, size: RightSize) -> bool:
         """Return whether a node of the right size fits beside the system, as far as is known."""
         needs_mb = (size.memory_mb or 0) / USABLE
-        enough = self.cpus >= (size.cpus or 1) and self.gpus >= size.gpus
-        is_too_small = size.gpus > 0 and self.gpu_memory_mb < (size.gpu_memory_mb or 0)
+        enough = self.cpus >= (size.cpus or 1) and self.gpus >= (size.gpus or 0)
+        is_too_small = bool(size.gpus) and self.gpu_memory_mb < (size.gpu_memory_mb or 0)
         return enough and self.memory_mb >= needs_mb and not is_too_small
 
 
@@ -174,6 +174,8 @@ def choose_machine(size: RightSize, machines: Sequence[Machine]) -> MachineChoic
         reason += ", though the table does not say how much memory its GPUs have"
     elif size.gpus and not needs_gib:
         reason += ", though it is unknown how much GPU memory the job needs"
+    elif size.gpus is None:
+        reason += ", though it is unknown whether the job needs a GPU"
     reason += f"; {size.nodes} × {best.price:g} an hour"
     if size.minutes is not None and (peaks := [run.duration_sec for run in size.seen]):
         reason += f", {price * max(peaks) / 3600:.3g} for the longest run"

@@ -33,7 +33,8 @@ class PeakUsage:
         memory_mb: Peak memory in MB of 2^20 bytes, that of mlflow-perf included, which counts
             against the same limit, and of `tmpfs_mb`; None if unknown.
         job_memory_mb: Peak memory of the job alone; 0.0 if unknown.
-        gpus: GPUs that computed for the job or held memory of it.
+        gpus: GPUs that computed for the job or held memory of it; all that it owned if that is
+            unknown, and None if what it owned is unknown, too.
         gpu_memory_mb: Peak memory of the job on the fullest GPU; 0.0 if unknown.
         owned_cores: CPUs that the job could use; 0.0 if unknown.
         owned_memory_mb: Memory that the job could use; 0.0 if unknown.
@@ -51,7 +52,7 @@ class PeakUsage:
     cores: float | None
     memory_mb: float | None
     job_memory_mb: float
-    gpus: int
+    gpus: int | None
     gpu_memory_mb: float
     owned_cores: float
     owned_memory_mb: float
@@ -92,7 +93,8 @@ class PeakUsage:
         """The same at its peaks, with the memory of the fullest GPU."""
         memory_mb = self.job_memory_mb or self.memory_mb or 0.0
         cores = 0.0 if self.is_mean else self.cores or 0.0
-        return cores, memory_mb, self.gpus, self.gpu_memory_mb
+        gpus = (self.gpus or 0) if self.usage.knows_gpu_use else 0
+        return cores, memory_mb, gpus, self.gpu_memory_mb
 
     @property
     def is_serial(self) -> bool:
@@ -207,12 +209,13 @@ def read_peak_usage(run: PerfRun, *, in_pipeline: bool = False) -> list[PeakUsag
         spare_mb = max(0.0, usage["max_t_cgroup_held_mb"] - memory_mb) if memory_mb else 0.0
         tmpfs_mb = min(usage["max_t_cgroup_tmpfs_mb"], spare_mb)
         used_gpus, owned_gpus = usage.count_gpus()
+        is_told = IMPORTED_TAG not in run.tags or owned_gpus or "node_gpu_hours" in usage
         peak = PeakUsage(
             where=run.label if run.node_count <= 1 else f"{run.label}, node {index}",
             cores=usage.peak_cores,
             memory_mb=memory_mb + tmpfs_mb or of_cgroup or of_node or None,
             job_memory_mb=job_mb,
-            gpus=used_gpus,
+            gpus=used_gpus if is_told else None,
             gpu_memory_mb=usage["max_t_gpu_mem_mb"],
             owned_cores=usage.cores,
             owned_memory_mb=usage.mem_limit_mb or total_mb,

@@ -46,7 +46,7 @@ class RightSize:
             is unknown too.
         memory_mb: Memory per node, in MB of 2^20 bytes; None if no run has memory figures.
         nodes: Number of nodes.
-        gpus: GPUs per node.
+        gpus: GPUs per node; None where not every run tells, and none tells of any.
         evidence: The reasons, in sentences.
         tasks_per_node: Ranks per node, so that all nodes together run as many as before.
         minutes: A time limit, from the longest run; None if unknown.
@@ -67,7 +67,7 @@ class RightSize:
     cpus: int | None
     memory_mb: int | None
     nodes: int
-    gpus: int
+    gpus: int | None
     evidence: tuple[str, ...] = ()
     tasks_per_node: int = 1
     minutes: int | None = None
@@ -134,7 +134,7 @@ def right_size(
         cpus,
         memory.memory_mb,
         peaks.nodes,
-        math.ceil(peaks.find_worst(lambda peak: peak.gpus)[0]),
+        math.ceil(peaks.find_worst(lambda peak: peak.gpus)[0]) or (0 if gpu.is_told else None),
         tuple(evidence),
         tasks_per_node=peaks.tasks,
         minutes=minutes if longest else None,
@@ -213,7 +213,7 @@ class _Peaks:
         limits = [
             ([peak.cores or 0.0 for peak in run],
              min(peak.owned_cores for peak in run) * (1 + CPU_TOLERANCE)),
-            ([float(peak.gpus) for peak in run], max(1, min(peak.owned_gpus for peak in run))),
+            ([float(peak.gpus or 0) for peak in run], max(1, min(peak.owned_gpus for peak in run))),
             # A scheduler gives each rank one CPU at least.
             ([float(peak.tasks) for peak in run], min(peak.owned_cores for peak in run)),
             # Only four fifths of the memory: tomorrow's peaks may be higher.

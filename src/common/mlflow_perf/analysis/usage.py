@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -174,14 +175,33 @@ class Usage:
         """Whether the job held memory of a GPU: without it, it would fail."""
         return self["max_t_gpu_mem_mb"] >= _GPU_HELD_MB
 
+    @cached_property
+    def gpu_numbers(self) -> frozenset[str]:
+        """The numbers of the GPUs that have figures of their own."""
+        return frozenset(found[1] for key in self._summary if (found := _GPU_KEY.fullmatch(key)))
+
+    @property
+    def knows_gpu_use(self) -> bool:
+        """Whether anything says what the GPUs did."""
+        totals = ("gpu_avg_utilization_pct", "max_t_gpu_mem_mb")
+        return bool(self.gpu_numbers) or any(key in self for key in totals)
+
     def count_gpus(self) -> tuple[int, int]:
-        """Return how many GPUs computed for the job or held memory of it, and how many it owned."""
-        gpus = {found[1] for key in self._summary if (found := _GPU_KEY.fullmatch(key))}
+        """Return how many GPUs computed for the job or held memory of it, and how many it owned.
+
+        All that it owned count where nothing says what they did: it may need them.
+        """
+        gpus = self.gpu_numbers
         if not gpus:
             hours = self["duration_sec"] / 3600.0
-            owned = round(self["node_gpu_hours"] / hours) if hours > 0 else 0
-            owned = owned or int("gpu_avg_utilization_pct" in self)
-            is_used = self["gpu_avg_utilization_pct"] >= _GPU_USED_PCT or self.holds_gpu_memory
+            held = self["node_gpu_hours"]
+            has_some = held > 0 or "gpu_avg_utilization_pct" in self
+            owned = max(round(held / hours) if hours > 0 else 0, int(has_some))
+            is_used = (
+                not self.knows_gpu_use
+                or self["gpu_avg_utilization_pct"] >= _GPU_USED_PCT
+                or self.holds_gpu_memory
+            )
             return owned * is_used, owned
         least_pct = math.inf
         if self.holds_gpu_memory:  # in MB, that of the fullest alone is known: they are alike

@@ -94,7 +94,7 @@ def log_workflow(
     first = min((t.started for t in workflow.tasks if t.started is not None), default=latest)
     runs = {key: _make_run(task, first, {_KEY: key}) for key, task in new.items()}
     siblings = [run for run in before if parent and run.data.tags.get(PARENT_TAG) == parent]
-    whole = _describe_whole([*map(_read_sibling, siblings), *runs.values()])
+    whole = _describe_whole([*map(_read_sibling, siblings), *runs.values()], workflow.broken)
     if parent is None:
         tags = {
             IMPORTED_TAG: f"{workflow.source} workflow",
@@ -126,12 +126,17 @@ def _read_sibling(run: Run) -> FinishedRun:
     return FinishedRun(run.info.run_name, run.info.status, started, ended, tags=run.data.tags)
 
 
-def _describe_whole(runs: Sequence[FinishedRun]) -> FinishedRun:
-    """Return the times and the status of a workflow from all its tasks."""
+def _describe_whole(runs: Sequence[FinishedRun], broken: frozenset[str]) -> FinishedRun:
+    """Return the times and the status of a workflow.
+
+    Args:
+        runs: All its tasks that ran.
+        broken: The statuses of those that should have run.
+    """
     # As for a pipeline that runs here, the wait for the first start is part of the whole.
     waits = [one for run in runs if (one := PerfRun("", tags=run.tags).submitted) is not None]
     started = min([*waits, *(run.started for run in runs)])
-    statuses = {run.status for run in leave_out_retried(runs, _name)}
+    statuses = broken | {run.status for run in leave_out_retried(runs, _name)}
     status = worst_status(statuses.intersection(BROKEN)) or "FINISHED"
     return FinishedRun("", status, started, max(run.ended for run in runs))
 

@@ -5,7 +5,7 @@ https://www.nextflow.io/docs/latest/reports.html#trace-file
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import islice
 
@@ -38,7 +38,8 @@ def read_trace(tables: Sequence[Table]) -> list[Workflow]:
     """
     workflows = []
     for table in tables:
-        read = [_read_task(row) for row in table.rows(partial(_rejoin, table=table))]
+        rows = [*table.rows(partial(_rejoin, table=table))]
+        read = [_read_task(row) for row in rows]
         tasks = [task for task in read if task is not None]
         first = {task.component.partition(":")[0] for task in tasks if ":" in task.component}
         name = table.path.name.partition(".")[0]
@@ -47,8 +48,26 @@ def read_trace(tables: Sequence[Table]) -> list[Workflow]:
         elif name.startswith(_FILES):
             name = table.path.resolve().parent.name
         left_out = len(read) - len(tasks)
-        workflows.append(Workflow("nextflow", name or "nextflow", tuple(tasks), left_out))
+        never_ran = [row for row, task in zip(rows, read, strict=True) if task is None]
+        broken = _find_broken(never_ran, {task.name for task in tasks})
+        made = Workflow("nextflow", name or "nextflow", tuple(tasks), left_out, broken=broken)
+        workflows.append(made)
     return workflows
+
+
+def _find_broken(never_ran: Sequence[Row], ran: Collection[str]) -> frozenset[str]:
+    """Return the statuses of tasks that ended before they ran, as when a run is interrupted.
+
+    Args:
+        never_ran: Their lines, those of tasks that are cached or still wait among them.
+        ran: The names of the tasks that ran: an attempt of a task may fail before its start.
+    """
+    ended = [row for row in never_ran if _name_task(row) not in ran]
+    return frozenset(filter(None, (_STATUS.get(row.text("status")) for row in ended)))
+
+
+def _name_task(row: Row) -> str:
+    return row.text("name") or row.text("process")
 
 
 def _rejoin(cells: list[str], table: Table) -> list[str]:
@@ -77,7 +96,7 @@ def _read_task(row: Row) -> Task | None:
     whole = row.seconds("duration", unit_sec=_MS)
     ran = row.seconds("realtime", unit_sec=_MS)
     ran = whole if ran is None else ran
-    title = row.text("name") or row.text("process")
+    title = _name_task(row)
     process = row.text("process") or title.partition(" (")[0]
     if status is None or ran is None or not process:
         return None

@@ -34,6 +34,8 @@ _STATUS = {
 _OUT_OF_MEMORY = ("OUT_OF_ME",)
 _PER_CORE = re.compile(r"c$", re.IGNORECASE)
 _ALLOCATED = re.compile(r"\bmem=(\d+(?:\.\d+)?)([KMGTP]?)\b")
+_GPUS = re.compile(r"\bgres/gpu=(\d+)\b")
+_GPUS_OF_TYPE = re.compile(r"\bgres/gpu:[^=,]+=(\d+)\b")
 _HOSTS = re.compile(r"([^,\[\]]+)(?:\[([\d,-]+)\])?")
 _MOST_HOSTS = 100_000
 _MOST_THREADS = 8.0  # of a core: a cluster may count cores as its CPUs
@@ -144,6 +146,7 @@ def _read_job(rows: Sequence[Row], doubts: list[str]) -> Task | None:
         nodes=nodes,
         tasks_per_node=max(_count_tasks(row, nodes) for row in rows),
         cpus=cpus,
+        gpus=_read_gpus(job.text("AllocTRES")),
         cpu_sec=cpu_sec or None,  # 0 where accounting did not gather any
         memory_limit_mb=_read_limit(job, nodes, cpus),
         peak_mb=_find_peak(steps) or None,
@@ -259,3 +262,14 @@ def _read_limit(job: Row, nodes: int, cpus: float | None) -> float | None:
     if _PER_CORE.search(text):
         return asked * (cpus or 1.0) / nodes
     return asked if nodes == 1 or text.endswith("n") else None
+
+
+def _read_gpus(allocated: str) -> int | None:
+    """Return the GPUs of all nodes of a job from its `AllocTRES`; None where that is empty.
+
+    Where Slurm keeps account of single types of GPUs alone, their sum counts.
+    """
+    if not allocated:
+        return None
+    found = _GPUS.findall(allocated) or _GPUS_OF_TYPE.findall(allocated)
+    return sum(map(int, found))

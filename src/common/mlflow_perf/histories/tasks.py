@@ -23,6 +23,7 @@ class Task:
         nodes: On how many nodes it ran.
         tasks_per_node: The most ranks that it had on a node at once.
         cpus: CPUs that it held on all nodes.
+        gpus: GPUs that it held on all nodes.
         cpu_sec: CPU time that it used.
         memory_limit_mb: Memory that it asked for, in MB of 2^20 bytes, per node.
         peak_mb: The most memory that it used, per node.
@@ -43,6 +44,7 @@ class Task:
     nodes: int = 1
     tasks_per_node: int = 1
     cpus: float | None = None
+    gpus: int | None = None
     cpu_sec: float | None = None
     memory_limit_mb: float | None = None
     peak_mb: float | None = None
@@ -67,6 +69,8 @@ class Task:
         if self.cpus is not None:
             found["cpu_limit_cores"] = self.cpus / self.nodes
             found["node_cpu_hours"] = self.cpus * hours / self.nodes
+        if self.gpus is not None:
+            found["node_gpu_hours"] = self.gpus * hours / self.nodes
         if self.cpu_sec is not None:
             used = self.cpu_sec / 3600.0 / self.nodes
             found["job_cpu_hours"] = used
@@ -89,6 +93,7 @@ class Workflow:
         name: Name of the workflow.
         tasks: Its tasks that ended, in the order of the source.
         left_out: How many tasks did not run, or still do.
+        broken: The statuses of those that were to run, and that nothing ran in the place of.
         doubts: Figures that cannot be, and so are left out: the place of each, and why.
     """
 
@@ -97,3 +102,4 @@ class Workflow:
     tasks: tuple[Task, ...]
     left_out: int = 0
     doubts: tuple[str, ...] = ()
+    broken: frozenset[str] = frozenset()
