@@ -46,7 +46,8 @@ def test_bad_use_is_one_line(log_run: Any, cli: Call) -> None:
     result = cli("scale", run)
     assert result.exit_code == 2
     assert "All runs of alone had 1 node: scaling needs runs" in result.stderr
-    assert "whole numbers" in cli("scale", run, "--nodes", "many").stderr
+    for wrong in ("many", "0,-1"):
+        assert "whole numbers" in cli("scale", run, "--nodes", wrong).stderr
     assert cli("scale").exit_code == 2
     unknown = cli("scale", "--component", "alonee")
     assert unknown.exit_code == 2

@@ -251,3 +251,11 @@ def test_a_workspace_is_chosen_in_the_address(client: Any, two_workspaces: dict[
         answer = client.get("/perf", query_string={"workspace": unknown})
         assert 400 <= answer.status_code < 500
         assert "<xq9" not in answer.text
+
+
+@pytest.mark.parametrize("page", ["/perf", "/perf/run"])
+def test_a_server_without_workspaces_has_none_of_the_address(client: Any, page: str) -> None:
+    """A link from another server names one: it is wrong here, and no fault of the server's."""
+    answer = client.get(page, query_string={"workspace": "zz"})
+    assert answer.status_code == 400
+    assert "This server has no workspaces" in answer.text

@@ -132,7 +132,12 @@ def test_short_threads_that_a_look_finds_runnable_waited_while_they_did_not_run(
     record(tmp_path, 10, 1, threads={10: (0, 0)})
     table = ProcessTable(tmp_path, ticks_per_sec=100)
     ticks = iter(range(100))
-    tree = TreeThreads(table, processes(table, 10), clock=lambda: float(next(ticks)))
+    tree = TreeThreads(
+        table,
+        processes(table, 10),
+        clock=lambda: float(next(ticks)),
+        cpu_clock=lambda: 0.0,  # a look that takes long would be the last for a while
+    )
     for second in range(1, 11):  # two at a time, on one CPU; every second pair sleeps
         pair = [100 + 2 * second, 101 + 2 * second]
         threads = {10: (0, 0), **dict.fromkeys(pair, (_SEC // 10, 0))}

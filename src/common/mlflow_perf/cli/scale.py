@@ -46,7 +46,9 @@ def command(
     try:
         counts = [int(part) for part in (nodes or "").split(",") if part.strip()]
     except ValueError:
-        raise SettingError(f"--nodes takes whole numbers such as 16,32, not {nodes!r}.") from None
+        counts = [0]
+    if min(counts, default=1) < 1:
+        raise SettingError(f"--nodes takes whole numbers such as 16,32, not {nodes!r}.")
     _options.prepare()
     if component is not None:
         found = find_component_runs(component, last=_MOST_RUNS, documents=False)

@@ -21,6 +21,7 @@ _NEW_SEC = 1e-3  # a thread that has used less CPU time has moved next to nothin
 _LOOK_SEC = 0.005
 _PAGES_PER_FAULT = 16  # at most, of a file; of other memory one
 _MUCH_BYTES = 16 * 2**20
+_IO_BYTES = 4096
 # Python 3.12 begins with some 400 frozen objects; whoever freezes has thousands.
 _JOBS_FREEZE = 2_000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
@@ -30,7 +31,7 @@ _forks = 0
 
 _Moved = tuple[int, ...]
 """System calls that read and that write, and bytes from and to disks."""
-_NOTHING: _Moved = (0, 0, 0, 0)
+MOVED_NOTHING: _Moved = (0, 0, 0, 0)
 
 _began: dict[int, tuple[float, _Moved]] = {}
 """Native id of a thread that works for us now → its CPU time when it began to, and what it had
@@ -40,7 +41,7 @@ own_children: set[int] = set()
 """Processes that this one has forked to help it: they are not the job's."""
 
 _ended_sec = 0.0
-_ended_moved = _NOTHING
+_ended_moved = MOVED_NOTHING
 _caused_switches = 0
 _guard = RLock()
 _brought_bytes = _brought_mapped_bytes = 0  # the latter of files, such as the code of libraries
@@ -66,7 +67,7 @@ def as_own() -> Iterator[None]:
         return
     used = time.thread_time()
     # To read it, a thread of ours that is new would let the job's go first.
-    _began[thread] = used, _read_moved(thread) if used > _NEW_SEC else _NOTHING
+    _began[thread] = used, _read_moved(thread) if used > _NEW_SEC else MOVED_NOTHING
     try:
         yield
     finally:
@@ -298,11 +299,15 @@ def own_moved(*threads: int) -> _Moved:
 def _read_moved(thread: int) -> _Moved:
     """Return what a thread has moved since its start; nothing where that is not known."""
     try:
-        with open_file(f"/proc/self/task/{thread}/io", "rb", 0) as file:
-            found = tuple(map(int, file.read().split()[5:12:2]))
+        # At each reading, for each thread of ours: an object for the file costs twice as much.
+        descriptor = os.open(f"/proc/self/task/{thread}/io", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = tuple(map(int, os.read(descriptor, _IO_BYTES).split()[5:12:2]))
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError):
         return ()
-    return found if len(found) == len(_NOTHING) else ()
+    return found if len(found) == len(MOVED_NOTHING) else ()
 
 
 def add_own_cpu(seconds: float) -> None:
@@ -317,7 +322,7 @@ def _forget_in_child() -> None:
     global _ended_moved, _ended_sec, _guard
     _began.clear()
     _bringing.clear()
-    _ended_sec, _ended_moved, _guard = 0.0, _NOTHING, RLock()
+    _ended_sec, _ended_moved, _guard = 0.0, MOVED_NOTHING, RLock()
     # A collection writes to each object that it visits, and so copies its page: 80 MB of MLflow's
     # for each worker of a pool. The last collection, at the interpreter's end, visits all.
     has_job_frozen = gc.get_freeze_count() >= _JOBS_FREEZE

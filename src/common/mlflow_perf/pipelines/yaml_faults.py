@@ -85,7 +85,8 @@ def check_yaml(path: Path, data: Any) -> None:
     jobs, inputs = data.get("jobs"), data.get("inputs")
     declared = inputs.values() if isinstance(inputs, dict) else ()
     if any(isinstance(one, dict) and one.get("type") in LITERALS for one in declared):
-        raise PipelineError(f"{path} is a component: give a pipeline that uses it.")
+        value = "or the value alone of each input, as in `rows: 5`"
+        raise PipelineError(f"{path} is a component: give a pipeline that uses it, {value}.")
     for name, job in jobs.items() if isinstance(jobs, dict) else ():
         if not isinstance(name, str):
             raise PipelineError(

@@ -43,8 +43,10 @@ _INTERPRETER = re.compile(
     r"(python|pypy|bash|sh|zsh|dash|ksh|fish|R|Rscript|julia|perl|ruby|node|torchrun)[\d.]*"
 )
 _STARTER = re.compile(
-    r"timeout|nice|ionice|nohup|time|setsid|stdbuf|taskset|chrt|numactl|xvfb-run|srun|mpiexec|mpirun"
+    r"env|timeout|nice|ionice|nohup|time|setsid|stdbuf|taskset|chrt|numactl|xvfb-run|srun|mpiexec|"
+    r"mpirun"
 )
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _NUMBER = re.compile(r"[\d.,:-]+[smhd]?")  # a duration, a list of CPUs
 _SCRIPT = re.compile(r"[\w./+@-]+\.(pyz?|sh|R|jl|pl|rb|js)")
 # Options followed by code, in the same word or the next: `bash -lc`, `perl -e`, `node --eval`.
@@ -86,13 +88,15 @@ def name_component(argv: Sequence[str]) -> str:
 
 
 def _skip_starters(argv: Sequence[str]) -> Sequence[str]:
-    """Return a command without `timeout 60`, `nice -n 5` or `srun -n 4` before it."""
+    """Return a command without `env X=1`, `timeout 60` or `srun -n 4` before it."""
     is_sure = True  # false after a word that is a program or the value of an option
     for at, word in enumerate(argv):
         name, follows_option = Path(word).name, at > 0 and argv[at - 1].startswith("-")
         is_starter = _STARTER.fullmatch(name) and not follows_option
         if at == 0 and not is_starter:
             break
+        if _ASSIGNMENT.fullmatch(word):
+            continue
         if _INTERPRETER.fullmatch(name) or _is_script(word):
             return argv[at:]
         if is_starter or word.startswith("-") or _NUMBER.fullmatch(word):

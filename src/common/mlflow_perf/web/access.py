@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextvars
 import io
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -45,6 +44,7 @@ from mlflow_perf.web.table import (
     query_runs,
     query_steps,
 )
+from mlflow_perf.web.workspaces import has_workspaces
 
 _EXPERIMENTS_PER_PAGE = 1000
 _MOST_CHILDREN = 1000
@@ -92,8 +92,7 @@ class Access:
 
     def workspaces(self) -> list[str]:
         """Return the names of the workspaces that the user may see; empty where there are none."""
-        # MLflow before 3.10 has no workspaces, and no setting object for them.
-        if os.environ.get("MLFLOW_ENABLE_WORKSPACES", "").lower() not in ("true", "1"):
+        if not has_workspaces():
             return []
         answer = self._ask(f"/{_WORKSPACES}", {})
         if answer.status_code != 200:

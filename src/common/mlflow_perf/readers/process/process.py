@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlflow_perf.core.originals import os, time
-from mlflow_perf.core.own_cost import own_cpu_sec, own_moved
+from mlflow_perf.core.own_cost import MOVED_NOTHING, own_cpu_sec, own_moved
 from mlflow_perf.core.threads import KERNEL_NAME
 from mlflow_perf.readers.process.forks import FORKED, read_layout, uses_memory_of
 from mlflow_perf.readers.process.reaped import (
@@ -289,7 +289,7 @@ class ProcessTable:
             ended = self.find_ended_child(pid) if fields[0] == b"Z" else None
         process.clock_sec = -1.0 if clock is None else clock
         used = own + process.children_sec if ended is None else ended.cpu_sec
-        ours = own_moved() if pid == self._own_pid == os.getpid() else (0, 0, 0, 0)
+        ours = own_moved() if pid == self._own_pid == os.getpid() else MOVED_NOTHING
         found = _IO.search(self._read(b"%d/io" % pid) or b"")
         if found:
             reads, writes, read, written = map(operator.sub, map(int, found.groups()), ours)
