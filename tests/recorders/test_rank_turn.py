@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,20 @@ def test_the_file_is_removed_at_the_exit(ranks: _Ranks, tmp_path: Path) -> None:
     turn._pid = os.getpid()
     turn.forget()
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(("days", "is_left"), [(6, True), (8, False)])
+def test_what_a_killed_first_rank_left_is_removed_later(
+    tmp_path: Path, days: int, is_left: bool
+) -> None:
+    """Its process cannot be seen; one in another container cannot either."""
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = tmp_path / "spool-1.turn"
+    left.write_text(f"{dead.pid} 1 1 b")
+    then = time.time() - days * 24 * 3600
+    os.utime(left, (then, then))
+    turn = RankTurn(tmp_path / "spool-2", "b", 0, leads=True)
+    assert left.exists() == is_left
+    turn.forget()
+    assert {path.name for path in tmp_path.iterdir()} == ({left.name} if is_left else set())

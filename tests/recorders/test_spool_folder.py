@@ -12,7 +12,7 @@ import pytest
 
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import rank_turn, spool_folder
-from mlflow_perf.recorders.rank_commands import RankCommand
+from mlflow_perf.recorders.rank_commands import RankCommand, RankGoneError
 from mlflow_perf.recorders.spool_folder import SpoolFolder
 
 
@@ -296,3 +296,24 @@ def test_a_rank_that_is_a_block_ahead_is_not_told_that_it_is_alone(
     first.leave("FINISHED")
     first.remove()
     assert _folder(0).path == ahead.path
+
+
+def test_a_rank_that_comes_after_the_report_was_made_is_told(
+    waits: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It began and ended while the first rank was sending: nobody else would say so."""
+    first = _folder(0)
+    first.wait_for_others(0.0)
+    _folder(1).leave()
+    first.remove()
+    (record,) = caplog.records
+    assert "1 rank of this node began when the first one had ended" in record.getMessage()
+
+
+def test_a_rank_after_the_first_one_is_told_so(waits: list[float]) -> None:
+    """The first rank has removed the folder: that no file is there is not the reason."""
+    first, second = _folder(0), _folder(1)
+    first.remove()
+    assert second.commands is not None
+    with pytest.raises(RankGoneError):
+        second.commands.note(RankCommand(1))

@@ -479,3 +479,32 @@ def test_no_sampler_stays_wherever_an_alarm_raises_in_its_start() -> None:
             made.pop().finalize()
 
     assert check_each_line(act, finalize) > 200
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_pause_takes_the_last_sample_unless_it_is_over(is_over: bool) -> None:
+    """What comes after the pause began is no time of the job's, or all of it is."""
+    reports: list[dict[str, float]] = []
+    has_paused, goes_on = threading.Event(), threading.Event()
+
+    def keep(report: dict[str, float]) -> None:
+        reports.append(report)
+        (goes_on if has_paused.is_set() else has_paused).set()
+
+    thread = PerformanceReportingThread(60.0, callback_on_loop=keep, readers=[FakeReader([{}] * 9)])
+    thread.start()
+    before = time.monotonic()
+    thread.pause()
+    assert has_paused.wait(60)
+    paused_sec = reports[-1]["elapsed_sec"]
+    if is_over:
+        thread.resume()
+        thread.resume()
+        thread.pause()
+        assert goes_on.wait(60)
+    time.sleep(0.05)
+    thread.finalize()
+    assert not thread.is_alive()
+    assert len(reports) == 1 + is_over
+    assert (reports[-1]["elapsed_sec"] > paused_sec) == is_over
+    assert reports[-1]["elapsed_sec"] < time.monotonic() - before + 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -53,3 +54,33 @@ def test_a_closed_standard_error_costs_nothing(monkeypatch: pytest.MonkeyPatch) 
     """A daemon has none."""
     monkeypatch.setattr(sys, "stderr", None)
     write_closing_line(RunHandle(run_id="8c2f"), NodeDocument())
+
+
+BLOCK = """
+import sys
+from mlflow_perf.model.document import NodeDocument
+from mlflow_perf.session.closing_line import write_closing_line
+from mlflow_perf.tracking.run_handle import RunHandle
+print(42, flush=True)
+write_closing_line(RunHandle(run_id="8c2f"), NodeDocument(component="train"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_airflow", "is_merged", "last"),
+    [(True, True, "42"), (True, False, "42"), (False, True, "mlflow-perf: train | run 8c2f")],
+)
+def test_the_last_line_of_a_task_of_airflow_is_its_result(
+    monkeypatch: pytest.MonkeyPatch, is_airflow: bool, is_merged: bool, last: str
+) -> None:
+    """Its BashOperator reads both streams as one, and hands the last line to the next task."""
+    monkeypatch.delenv("AIRFLOW_CTX_DAG_ID", raising=False)
+    if is_airflow:
+        monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "etl")
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCK], stdout=subprocess.PIPE, text=True, check=True,
+        stderr=subprocess.STDOUT if is_merged else subprocess.PIPE,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1].startswith(last)
+    if not is_merged:
+        assert "run 8c2f" in done.stderr

@@ -69,7 +69,15 @@ def test_an_oom_kill_is_told_from_another_sigkill() -> None:
     ("argv", "name"),
     [
         (["python", "-u", "src/train.py", "--x", "1"], "train"),
-        (["python3.11", "-m", "pkg"], "python3"),
+        (["python3.11", "-m", "pkg"], "pkg"),
+        (["python", "-u", "-X", "dev", "-m", "pkg.train", "--x", "s3cr3t.py"], "pkg.train"),
+        (["nice", "python", "-um", "pkg.train", "s3cr3t"], "pkg.train"),
+        (["python", "-m", "--help"], "python"),
+        (["python", "-m"], "python"),
+        (["python", "s3cr3t", "-m", "pkg"], "python"),
+        (["python", "-c", "pass", "-m", "pkg"], "python"),
+        (["bash", "-m", "pkg"], "bash"),
+        (["python", "-m", "torch.distributed.run", "--standalone", "x"], "python"),
         (["python", "tool.pyz", "in"], "tool"),
         (["./run.sh"], "run"),
         (["/usr/bin/make", "all"], "make"),
@@ -110,6 +118,8 @@ def test_a_folder_that_may_not_be_entered_hides_its_scripts(
 ) -> None:
     """As after `sudo -u` in `/root`, be it the working folder or that of an argument."""
     (tmp_path / "train.py").write_text("")
+    launched = ["python", "-m", "torch.distributed.run", "-n", "2", str(tmp_path / "train.py")]
+    assert name_component(launched) == "train"
     assert name_component(["mytool", str(tmp_path / "train.py")]) == "train"
     monkeypatch.chdir(tmp_path)
     tmp_path.chmod(0)

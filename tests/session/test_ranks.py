@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,20 @@ def test_a_rank_that_fails_hardly_waits_for_the_others(store: str, tmp_path: Pat
     assert 2 <= float(done.stdout.split("WAITED ")[1].split()[0]) < 8, done.stderr
     (run,) = MlflowClient(store).search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]])
     assert run.data.tags["mlflow_perf.cause"] == "ValueError"
+
+
+def test_the_wait_for_ranks_that_never_come_is_no_time_of_the_command(
+    store: str, tmp_path: Path
+) -> None:
+    """Only the first rank is wrapped; a start of seconds, as from a cold disk, is awaited longer."""
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.5)")
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    began = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "mlflow_perf", "run", "--", "true"], cwd=tmp_path, check=True,
+        env={**os.environ, **place, "MASTER_ADDR": "localhost", "MASTER_PORT": "1",
+             "PYTHONPATH": str(tmp_path)}, timeout=200,
+    )  # fmt: skip
+    assert time.monotonic() - began > 4.5
+    (run,) = MlflowClient(store).search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]])
+    assert run.data.metrics["duration_sec"] < 1.5

@@ -28,7 +28,7 @@ from mlflow_perf.publish.group_journal import (
     find_step_journals,
     is_at_work,
 )
-from mlflow_perf.session.closing_line import write_line
+from mlflow_perf.session.closing_line import write_note
 from mlflow_perf.session.command import judge_end
 from mlflow_perf.session.group_start import Group, open_group
 from mlflow_perf.session.held_child import HeldChild
@@ -265,4 +265,4 @@ def _leave_to_recover(group: Group, end: Outcome, settings: Settings) -> None:
 
 
 def _say(text: str) -> None:
-    write_line(f"mlflow-perf: {text}")
+    write_note(f"mlflow-perf: {text}")

@@ -17,7 +17,9 @@ from mlflow_perf.session.step_command import StepCommand
 @click.command(
     "run", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False}
 )
-@click.option("--name", metavar="N", help="The component; default: the command's or script's name.")
+@click.option(
+    "--name", metavar="N", help="The component; default: the name of the command, script or module."
+)
 @click.option("--interval", type=float, metavar="S", help="Seconds between two samples; default 1.")
 @click.option(
     "--run-id", metavar="R", help="The MLflow run to report to; default: the run that CMD starts."

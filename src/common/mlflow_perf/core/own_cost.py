@@ -21,7 +21,6 @@ _NEW_SEC = 1e-3  # a thread that has used less CPU time has moved next to nothin
 _LOOK_SEC = 0.005
 _PAGES_PER_FAULT = 16  # at most, of a file; of other memory one
 _MUCH_BYTES = 16 * 2**20
-_IO_BYTES = 4096
 # Python 3.12 begins with some 400 frozen objects; whoever freezes has thousands.
 _JOBS_FREEZE = 2_000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
@@ -299,12 +298,8 @@ def own_moved(*threads: int) -> _Moved:
 def _read_moved(thread: int) -> _Moved:
     """Return what a thread has moved since its start; nothing where that is not known."""
     try:
-        # At each reading, for each thread of ours: an object for the file costs twice as much.
-        descriptor = os.open(f"/proc/self/task/{thread}/io", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            found = tuple(map(int, os.read(descriptor, _IO_BYTES).split()[5:12:2]))
-        finally:
-            os.close(descriptor)
+        with open_file(f"/proc/self/task/{thread}/io", "rb", 0) as file:
+            found = tuple(map(int, file.read().split()[5:12:2]))
     except (OSError, ValueError):
         return ()
     return found if len(found) == len(MOVED_NOTHING) else ()

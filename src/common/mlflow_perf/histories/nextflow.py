@@ -5,7 +5,7 @@ https://www.nextflow.io/docs/latest/reports.html#trace-file
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
@@ -48,22 +48,13 @@ def read_trace(tables: Sequence[Table]) -> list[Workflow]:
         elif name.startswith(_FILES):
             name = table.path.resolve().parent.name
         left_out = len(read) - len(tasks)
-        never_ran = [row for row, task in zip(rows, read, strict=True) if task is None]
-        broken = _find_broken(never_ran, {task.name for task in tasks})
+        # Of a run that was interrupted, tasks end before they run; an attempt of one may do so too.
+        ran = {task.name for task in tasks}
+        never_ran = [row for row in rows if _name_task(row) not in ran]
+        broken = frozenset(_STATUS[s] for row in never_ran if (s := row.text("status")) in _STATUS)
         made = Workflow("nextflow", name or "nextflow", tuple(tasks), left_out, broken=broken)
         workflows.append(made)
     return workflows
-
-
-def _find_broken(never_ran: Sequence[Row], ran: Collection[str]) -> frozenset[str]:
-    """Return the statuses of tasks that ended before they ran, as when a run is interrupted.
-
-    Args:
-        never_ran: Their lines, those of tasks that are cached or still wait among them.
-        ran: The names of the tasks that ran: an attempt of a task may fail before its start.
-    """
-    ended = [row for row in never_ran if _name_task(row) not in ran]
-    return frozenset(filter(None, (_STATUS.get(row.text("status")) for row in ended)))
 
 
 def _name_task(row: Row) -> str:

@@ -16,6 +16,10 @@ COMMAND, BLOCK = ".command", ".block"
 """Endings of the files' names."""
 
 
+class RankGoneError(FileNotFoundError):
+    """The first rank of the node has removed the folder: what comes now is in no report."""
+
+
 @dataclass(frozen=True)
 class RankCommand:
     """The command, or the block, of one rank.
@@ -55,11 +59,15 @@ class RankCommands:
         """Tell the other ranks of this rank's command, or of its end.
 
         Raises:
+            RankGoneError: When the first rank of this node has ended, and removed the folder.
             OSError: When the folder cannot be written.
         """
         begun = self._file.with_suffix(f"{self._suffix}.begun")
-        begun.write_text(json.dumps(asdict(command)), encoding="ascii")
-        begun.replace(self._file)
+        try:
+            begun.write_text(json.dumps(asdict(command)), encoding="ascii")
+            begun.replace(self._file)
+        except FileNotFoundError as error:
+            raise RankGoneError(*error.args) from error
 
     def read_own(self) -> RankCommand | None:
         """Return this rank's command; None if it has none, or it cannot be read."""

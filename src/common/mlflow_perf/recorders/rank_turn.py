@@ -16,6 +16,8 @@ from pathlib import Path
 
 from mlflow_perf.core.interrupt_flag import at_exit
 
+_LEFT_OVER_SEC = 7 * 24 * 3600.0
+
 
 @dataclass
 class _Last:
@@ -119,6 +121,8 @@ class RankTurn:
                 self._number, self.folder = last.number, Path(f"{self.folder}-alone")
             else:
                 LeadingBlock(self._number, block, is_open=True).write(self._file)
+            if self.after is None:
+                _remove_left_over(self._file.parent)
 
     def end(self) -> bool:
         """Note that the block is over: what this rank begins from now on is of a later one.
@@ -143,3 +147,13 @@ class RankTurn:
         if self._pid == os.getpid():
             with contextlib.suppress(OSError):
                 self._file.unlink()
+
+
+def _remove_left_over(base: Path) -> None:
+    """Remove the files of first ranks that were killed."""
+    with contextlib.suppress(OSError):
+        for file in base.glob("*.turn"):
+            # In another container a process cannot be seen, and so seems dead.
+            is_old = time.time() - file.stat().st_mtime > _LEFT_OVER_SEC
+            if is_old and not LeadingBlock.read(file).number:
+                file.unlink()

@@ -81,6 +81,7 @@ class SpoolFolder:
         self._blocks: RankCommands | None = None
         self._block = block
         self._turn: RankTurn | None = None
+        self._in_time: int | None = None  # ranks that came before the report was made
         try:
             if not self.is_shared:
                 with contextlib.suppress(OSError):
@@ -202,20 +203,25 @@ class SpoolFolder:
             return
         self.leave()
         end = time.monotonic() + min(timeout_sec, _AFTER_FAILURE_SEC if briefly else timeout_sec)
-        while time.monotonic() < end and self._is_rank_missing():
+        while time.monotonic() < end and self.is_rank_missing():
             time.sleep(_POLL_SEC)
         end = min(end, time.monotonic() + _MAX_RECORDING_SEC)
         while (left := _count_recording(self.path)) and time.monotonic() < end:
             time.sleep(_POLL_SEC)
+        self._in_time = None if briefly else self.count_ranks()
         if left:
             _log.warning(
                 "%s of this node had not ended yet: operations recorded there last may be missing.",
                 format_count(left, "other rank"),
             )  # fmt: skip
 
-    def _is_rank_missing(self) -> bool:
+    def count_ranks(self) -> int:
+        """Return how many ranks of this node have come so far."""
+        return 0 if self.path is None else len(list(self.path.glob(f"*{_STARTED}")))
+
+    def is_rank_missing(self) -> bool:
         """Return whether a rank of this node has not started yet and may still do so."""
-        if self.path is None or len(list(self.path.glob(f"*{_STARTED}"))) >= self._node.local_size:
+        if self.path is None or self.count_ranks() >= self._node.local_size:
             return False
         start_sec = process_age_sec(at=self._started)
         if self._turn is not None and self._turn.after is not None:
@@ -223,11 +229,14 @@ class SpoolFolder:
         start_sec = min(start_sec, _MAX_START_SEC)
         return time.monotonic() < self._started + _START_FACTOR * start_sec
 
+    @property
+    def leads(self) -> bool:
+        """Whether this rank samples for others."""
+        return self._node.samples and self.is_shared and self.path is not None
+
     def has_others(self) -> bool:
-        """Return whether this rank samples for others that record now, or are about to."""
-        if not self._node.samples or not self.is_shared or self.path is None:
-            return False
-        return _count_recording(self.path, but=self._node.rank) > 0 or self._is_rank_missing()
+        """Return whether other ranks of this node record now."""
+        return self.path is not None and _count_recording(self.path, but=self._node.rank) > 0
 
     def list_other_commands(self) -> list[RankCommand]:
         """Return the commands of the other ranks on this node, where this rank samples."""
@@ -265,6 +274,12 @@ class SpoolFolder:
 
     def remove(self) -> None:
         """Delete the folder, after everything in it was collected."""
+        late = 0 if self._in_time is None else self.count_ranks() - self._in_time
+        if late > 0:
+            _log.warning(
+                "%s of this node began when the first one had ended: what was used there is in no "
+                "figure.", format_count(late, "rank"),
+            )  # fmt: skip
         if self.path is not None:
             if self.is_shared:
                 for file in self.path.glob("*.*"):
@@ -273,6 +288,11 @@ class SpoolFolder:
             spool.remove(self.path)
         if self._turn is not None:
             self._turn.close()
+
+    def forget(self) -> None:
+        """Remove what tells other ranks of this process's blocks: there comes none any more."""
+        if self._turn is not None and self._node.samples:
+            self._turn.forget()
 
 
 def remove_left_over(parent: Path) -> None:

@@ -111,6 +111,8 @@ class PerformanceReportingThread(Thread):
         self._clock = clock or SystemClock()
         self._reader_set = ReaderSet(default_readers() if readers is None else readers)
         self._begun, self._stop_asked = Event(), Event()
+        self._pause_over: Event | None = None  # each pause has one of its own
+        self._is_finalized = False
         self._origin: float | None = None
         self._end: float | None = None
         self._held: Report | None = None
@@ -171,7 +173,7 @@ class PerformanceReportingThread(Thread):
             wait = self.time_increment - elapsed % self.time_increment
             if elapsed + wait - self._sampled_sec < self.time_increment / 2:
                 wait += self.time_increment
-            ended = self._clock.wait(self._stop_asked, wait)
+            ended, pause = self._clock.wait(self._stop_asked, wait), self._pause_over
             report = self._sample()
             if self._held is not None:
                 first, self._held = self._held, None
@@ -181,7 +183,10 @@ class PerformanceReportingThread(Thread):
                     self._call(self.callback_on_loop, {**gauges, **first})
             self._call(self.callback_on_loop, report)
             if ended:
-                return
+                if pause is not None:
+                    pause.wait()  # where another one follows, that needs a sample of its own
+                if pause is None or self._is_finalized:
+                    return
 
     def _sample_peaks(self) -> None:
         """Sample peaks within the first interval, closely at first."""
@@ -244,13 +249,34 @@ class PerformanceReportingThread(Thread):
         if self._end is None:
             self._end = self._clock.monotonic()
 
+    @property
+    def _is_paused(self) -> bool:
+        return self._pause_over is not None and not self._pause_over.is_set()
+
+    def pause(self) -> None:
+        """Take at once what may be the last sample: `finalize` leaves it so, `resume` goes on."""
+        if not (self._is_paused or self._is_finalized):
+            self._pause_over = Event()
+            self.note_end()
+            self._stop_asked.set()
+
+    def resume(self) -> None:
+        """Sample on, if paused; the next report is of the pause, too."""
+        if self._is_paused and not self._is_finalized and self._pause_over is not None:
+            self._end = None
+            self._stop_asked.clear()
+            self._pause_over.set()
+
     def finalize(self) -> None:
         """Take the last sample and end the thread; returns in milliseconds, whatever the interval.
 
         A second call does nothing, and one before `start` closes the sources.
         """
+        self._is_finalized = True
         self.note_end()
         self._stop_asked.set()
+        if self._pause_over is not None:
+            self._pause_over.set()
         self._begun.set()  # an error may have cut `start` short, in any of its steps
         if self._origin is None:
             self._reader_set.close()

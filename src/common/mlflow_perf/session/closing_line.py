@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 from mlflow_perf.core.clean_text import clean
@@ -30,7 +31,16 @@ def describe_run(run: RunHandle, document: NodeDocument) -> str:
 
 def write_closing_line(run: RunHandle, document: NodeDocument) -> None:
     """Write the line of one run."""
-    write_line(describe_run(run, document))
+    write_note(describe_run(run, document))
+
+
+def write_note(text: str) -> None:
+    """Write a line to the standard error, unless its last line is a result."""
+    with contextlib.suppress(OSError):
+        # Airflow's BashOperator reads both streams as one, and takes the last line.
+        if "AIRFLOW_CTX_DAG_ID" in os.environ and os.path.sameopenfile(1, 2):
+            return
+    write_line(text)
 
 
 def write_line(text: str) -> None:

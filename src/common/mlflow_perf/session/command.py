@@ -25,7 +25,8 @@ from mlflow_perf.core.uris import first_line
 from mlflow_perf.integrations import startup
 from mlflow_perf.node.exit_cause import count_new_oom_kills, name_signal, read_oom_counts
 from mlflow_perf.readers.process.reaped import find_ended_child
-from mlflow_perf.recorders.rank_commands import RankCommand
+from mlflow_perf.recorders.rank_commands import RankCommand, RankGoneError
+from mlflow_perf.recorders.spool_folder import SpoolFolder
 from mlflow_perf.records import MB
 from mlflow_perf.session.command_runs import CommandRuns
 from mlflow_perf.session.held_child import NOT_EXECUTABLE, NOT_FOUND, HeldChild, execute
@@ -47,6 +48,10 @@ _STARTER = re.compile(
     r"mpirun"
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_PYTHON = re.compile(r"(python|pypy)[\d.]*")
+_RUNS_MODULE = re.compile(r"-[bBdEiIOPqsSuvx]*m")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 _NUMBER = re.compile(r"[\d.,:-]+[smhd]?")  # a duration, a list of CPUs
 _SCRIPT = re.compile(r"[\w./+@-]+\.(pyz?|sh|R|jl|pl|rb|js)")
 # Options followed by code, in the same word or the next: `bash -lc`, `perl -e`, `node --eval`.
@@ -73,11 +78,15 @@ def check_command(argv: Sequence[str]) -> int:
 
 
 def name_component(argv: Sequence[str]) -> str:
-    """Return a name for a command: that of the script which it runs, else its own.
+    """Return a name for a command: that of the script or module which it runs, else its own.
 
     Nothing else of the command's text is used, because it may hold passwords.
     """
     argv = _skip_starters(argv)
+    if (at := _find_module(argv)) and argv[at] not in _LAUNCHERS:
+        return argv[at]
+    if at:
+        argv = [argv[0], *argv[next((i for i, x in enumerate(argv) if _is_script(x)), at) :]]
     program = Path(argv[0]).stem or "command"
     script = next((word for word in argv[1:] if not word.startswith("-")), "")
     before = argv[1 : argv.index(script, 1)] if script else []
@@ -85,6 +94,21 @@ def name_component(argv: Sequence[str]) -> str:
     if is_known and _SCRIPT.fullmatch(script) and not any(map(_TAKES_CODE.fullmatch, before)):
         return Path(script).stem
     return program
+
+
+def _find_module(argv: Sequence[str]) -> int:
+    """Return the place of the module that `python -m` runs; 0 without one."""
+    words = iter(enumerate(argv))
+    if not _PYTHON.fullmatch(Path(next(words)[1]).name):
+        return 0
+    for at, word in words:
+        if _RUNS_MODULE.fullmatch(word) and _MODULE.fullmatch("".join(argv[at + 1 : at + 2])):
+            return at + 1
+        if not word.startswith("-") or _TAKES_CODE.fullmatch(word):
+            return 0
+        if word in ("-X", "-W"):  # the next word is its value
+            next(words, None)
+    return 0
 
 
 def _skip_starters(argv: Sequence[str]) -> Sequence[str]:
@@ -193,6 +217,8 @@ def _finish(recording: Recording, runs: CommandRuns, end: Outcome) -> None:
         runs.link(is_measured=end.elsewhere is None)
     else:
         recording.abandon()
+    if recording.spool is not None:
+        recording.spool.forget()
 
 
 def _follow(
@@ -248,19 +274,40 @@ def _follow(
     own_mb = own_memory_bytes() / MB
     ended = RankCommand(child.pid, used_sec, end.status, end.cause, own_mb)
     _try_step(lambda: recording.note_command(ended))
-    # The launcher waits for all ranks. After a failure it ends the others, once this one is gone.
-    if code == 0 and recording.spool is not None:
-        child.wait_while(recording.spool.has_others)
+    spool = recording.spool
+    if code == 0 and spool is not None and spool.leads:
+        _await_ranks(child, recording, spool)
     _try_step(recording.stop)
     child.reap()
-    end = end.worst_with(recording.spool.list_other_commands() if recording.spool else [])
+    end = end.worst_with(spool.list_other_commands() if spool else [])
     return -ended_by or code, replace(end, elsewhere=tasks.launcher)
+
+
+def _await_ranks(child: HeldChild | _PlainChild, recording: Recording, spool: SpoolFolder) -> None:
+    """Sample on after the command's end until those of the node's other ranks have ended.
+
+    The launcher waits for all ranks. After a failure it ends the others, once this one is gone.
+    A wait for ranks that do not come is no time of the job's: nothing is sampled meanwhile.
+    """
+    came = spool.count_ranks()
+    recording.pause()
+
+    def is_busy() -> bool:
+        nonlocal came
+        before, came = came, spool.count_ranks()
+        is_recording = came > before or spool.has_others()
+        recording.pause(is_over=is_recording)
+        return is_recording or spool.is_rank_missing()
+
+    child.wait_while(is_busy)
 
 
 def _try_step(step: Callable[[], object]) -> None:
     """Do one step of a recording; an error costs the report, not the command."""
     try:
         step()
+    except RankGoneError:
+        _log.warning("The command is not reported: the first rank of this node had ended before.")
     except Exception as error:  # noqa: BLE001 - no error of ours reaches the command
         _log.warning("The command is not reported: %s", first_line(error))
         _log.debug("Not reported:", exc_info=True)

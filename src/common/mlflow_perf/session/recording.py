@@ -243,6 +243,12 @@ class Recording:
         for listener in self._listeners:
             listener(report)
 
+    def pause(self, *, is_over: bool = False) -> None:
+        """Take what may be the last sample; when the pause is over, sample on."""
+        if self._collector is not None:
+            thread = self._collector.report_thread
+            (thread.resume if is_over else thread.pause)()
+
     def note_end(self) -> None:
         """Let the block end at this moment, however long the last sample takes."""
         if self._collector is not None:
@@ -379,19 +385,12 @@ class Recording:
             started = collector.report_thread.started
         summary = run_sources.replace_scraped(summary, self._scrapers)
         document = make_final_document(
-            node=describe_node(self.node),
-            component=self.name,
-            status=outcome.status,
-            cause=outcome.cause,
-            started=started,
-            summary=summary,
-            reports=reports,
-            operations=self.operations,
-            transfers=self._transfers,
-            steps=self._steps,
+            node=describe_node(self.node), component=self.name, status=outcome.status,
+            cause=outcome.cause, started=started, summary=summary, reports=reports,
+            operations=self.operations, transfers=self._transfers, steps=self._steps,
             profile=build_job_profile(self._stacks, started, summary.get("duration_sec")),
             elsewhere=outcome.elsewhere,
-        )
+        )  # fmt: skip
         delivery = self._address(document)
         tag_end(delivery, is_command=self._is_command)
         return delivery

@@ -32,7 +32,7 @@ from mlflow_perf.recorders.operations import OperationMetrics
 from mlflow_perf.recorders.spool_folder import SpoolFolder
 from mlflow_perf.sampling.windows import WindowSampler
 from mlflow_perf.session.address import describe_node, name_process
-from mlflow_perf.session.closing_line import write_closing_line, write_line
+from mlflow_perf.session.closing_line import write_closing_line, write_note
 from mlflow_perf.session.open_runs import (
     count_overlaps,
     find_run_around,
@@ -317,7 +317,7 @@ class RunRecorder:
         self._queue.drain(min(limit_sec, self._patience.left_sec()))
         if self._silent_runs and not self._settings.quiet:
             runs = format_count(self._silent_runs, "more run")
-            write_line(f"mlflow-perf: {self._name!a} | {runs}, each below a second")
+            write_note(f"mlflow-perf: {self._name!a} | {runs}, each below a second")
         self._silent_runs = 0
         self._queue.close()
         with self._lock:

@@ -10,23 +10,23 @@ from mlflow_perf.core.descriptors import OwnDescriptor
 from mlflow_perf.core.originals import os
 
 REST_SEC = 0.05
+LOOP_REST_SEC = 0.002
+"""Where an event loop waits for the signals, which wakes up for each, too."""
 _AT_ONCE = 20.0
 _PROCESS_ID = struct.Struct("i")
 
 
 class Pace:
-    """Limits how often a thread wakes up, in a job with a signal per millisecond, as from a timer.
-
-    The event loop of a job with fewer signals hears of each at once.
-    """
+    """Limits how often a thread wakes up where a timer sends a signal per millisecond."""
 
     def __init__(self) -> None:
         self._left, self._looked = _AT_ONCE, read_monotonic()
 
     def must_rest(self) -> bool:
-        """Return whether the thread, which has woken up, rests for `REST_SEC` now."""
+        """Return whether the thread, which has woken up, rests for a moment now."""
         before, self._looked = self._looked, read_monotonic()
-        self._left = min(_AT_ONCE, self._left + (self._looked - before) / REST_SEC) - 1.0
+        left = min(_AT_ONCE, self._left + (self._looked - before) / REST_SEC)
+        self._left = max(left - 1.0, -1.0)
         return self._left < 0
 
 

@@ -26,7 +26,7 @@ from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.core.uris import first_line
 from mlflow_perf.session.interrupted import has_interrupted_us, send_again, wait_for_us
 from mlflow_perf.session.own_handlers import OwnHandlers
-from mlflow_perf.session.signal_channel import REST_SEC, Pace, SignalChannel
+from mlflow_perf.session.signal_channel import LOOP_REST_SEC, REST_SEC, Pace, SignalChannel
 
 _ENDING = ("SIGTERM", "SIGHUP")  # they ask a job to end; SIGINT is noticed too
 _TAKEN, _STOP, _MARK = 253, 254, 255  # not signals, but messages from our own code
@@ -299,7 +299,7 @@ class SignalWatch:
                     else:
                         handled[number] = now + _PATIENCE_SEC
             if pace.must_rest():
-                self._over.wait(REST_SEC)
+                self._over.wait(REST_SEC if outer < 0 else LOOP_REST_SEC)
 
     def _become_deaf(self) -> None:
         """Take our descriptor out of the interpreter, because the job has closed it.
