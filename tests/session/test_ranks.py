@@ -128,7 +128,7 @@ def test_a_rank_that_fails_hardly_waits_for_the_others(store: str, tmp_path: Pat
 def test_the_wait_for_ranks_that_never_come_is_no_time_of_the_command(
     store: str, tmp_path: Path
 ) -> None:
-    """Only the first rank is wrapped; a start of seconds, as from a cold disk, is awaited longer."""
+    """Only the first rank is wrapped; a start of seconds, as from a cold disk, is awaited."""
     (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.5)")
     place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     began = time.monotonic()

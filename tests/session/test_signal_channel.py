@@ -17,7 +17,9 @@ def test_a_thread_rests_only_after_many_signals(monkeypatch: pytest.MonkeyPatch)
     now += 2.5 * REST_SEC
     assert [pace.must_rest() for _ in range(2)] == [False, True]
     now += 100.0
-    assert [pace.must_rest() for _ in range(21)] == [False] * 20 + [True]
+    assert [pace.must_rest() for _ in range(1000)] == [False] * 20 + [True] * 980
+    now += 2.5 * REST_SEC
+    assert [pace.must_rest() for _ in range(2)] == [False, True]
 
 
 def test_a_wait_for_signals_ends_in_time_or_when_the_channel_is_closed() -> None:
