@@ -84,6 +84,38 @@ def test_what_the_job_still_handles_after_a_while_is_told(monkeypatch: pytest.Mo
         signal.signal(signal.SIGTERM, earlier)
 
 
+def test_an_event_loop_hears_others_while_a_signal_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow server takes seconds for the report; the second signal says: leave at once."""
+    monkeypatch.setattr(signals, "_PATIENCE_SEC", 0.01)
+    told, may_end = threading.Event(), threading.Event()
+
+    def tell(number: int) -> None:
+        told.set()
+        assert may_end.wait(60)
+
+    watch = SignalWatch(lambda number: None, tell)
+
+    async def hear() -> str:
+        loop = asyncio.get_running_loop()
+        came, again = loop.create_future(), loop.create_future()
+        loop.add_signal_handler(signal.SIGTERM, came.set_result, None)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(came, 30)
+        assert await loop.run_in_executor(None, told.wait, 60)
+        loop.add_signal_handler(signal.SIGTERM, again.set_result, "again")
+        os.kill(os.getpid(), signal.SIGTERM)
+        return await asyncio.wait_for(again, 30)
+
+    try:
+        watch.arm()
+        assert asyncio.run(hear()) == "again"
+    finally:
+        may_end.set()
+        watch.disarm()
+
+
 def test_a_loop_that_is_over_leaves_the_signal_to_the_watch_again(watch: SignalWatch) -> None:
     """After the loop, which takes its handler away, the watch has its own."""
     assert watch._handlers.is_fatal(signal.SIGTERM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 import struct
 
 from mlflow_perf.core.clock import read_monotonic
@@ -10,14 +11,18 @@ from mlflow_perf.core.descriptors import OwnDescriptor
 from mlflow_perf.core.originals import os
 
 REST_SEC = 0.05
-LOOP_REST_SEC = 0.002
-"""Where an event loop waits for the signals, which wakes up for each, too."""
 _AT_ONCE = 20.0
 _PROCESS_ID = struct.Struct("i")
 
 
 class Pace:
-    """Limits how often a thread wakes up where a timer sends a signal per millisecond."""
+    """Limits how often a thread wakes up where a timer sends a signal per millisecond.
+
+    Attributes:
+        loop_rest_sec: The rest where an event loop waits for signals: it wakes up for each, too.
+    """
+
+    loop_rest_sec = 0.002
 
     def __init__(self) -> None:
         self._left, self._looked = _AT_ONCE, read_monotonic()
@@ -28,6 +33,15 @@ class Pace:
         left = min(_AT_ONCE, self._left + (self._looked - before) / REST_SEC)
         self._left = max(left - 1.0, -1.0)
         return self._left < 0
+
+
+def identify(number: int) -> tuple[int, os.stat_result] | None:
+    """Return the descriptor of an event loop with its file; None if it is none, or of no loop."""
+    if number < 0:
+        return None
+    facts = os.fstat(number)
+    # An event loop uses a socket or a pipe.
+    return (number, facts) if stat.S_ISSOCK(facts.st_mode) or stat.S_ISFIFO(facts.st_mode) else None
 
 
 class SignalChannel:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import stat
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mlflow_perf.core.clock import read_monotonic
@@ -24,9 +24,10 @@ from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Thread
 from mlflow_perf.core.uris import first_line
+from mlflow_perf.session.aside import Aside
 from mlflow_perf.session.interrupted import has_interrupted_us, send_again, wait_for_us
 from mlflow_perf.session.own_handlers import OwnHandlers
-from mlflow_perf.session.signal_channel import LOOP_REST_SEC, REST_SEC, Pace, SignalChannel
+from mlflow_perf.session.signal_channel import REST_SEC, Pace, SignalChannel, identify
 
 _ENDING = ("SIGTERM", "SIGHUP")  # they ask a job to end; SIGINT is noticed too
 _TAKEN, _STOP, _MARK = 253, 254, 255  # not signals, but messages from our own code
@@ -79,6 +80,7 @@ class SignalWatch:
         self._over = Event()
         self._marked, self._held = Event(), Event()
         self._thread = Thread(self._run, name="mlflow-perf-signals")
+        self._telling = Aside("mlflow-perf-signal")
 
     @property
     def armed(self) -> bool:
@@ -109,7 +111,7 @@ class SignalWatch:
             self._channel = SignalChannel()
             self._thread.start()
             writer = self._channel.writer.number
-            self._outer = _identity(_set_wakeup_fd(writer, warn_on_full_buffer=False))
+            self._outer = identify(_set_wakeup_fd(writer, warn_on_full_buffer=False))
         # A subinterpreter, or no more descriptors or threads.
         except (ValueError, RuntimeError, OSError) as error:
             if is_from_handler(error):
@@ -140,6 +142,7 @@ class SignalWatch:
         self._held.set()
         self._write(_STOP)
         self._thread.join(_LONGEST_END_SEC)
+        self._telling.wait(_LONGEST_END_SEC)
         _armed = None
         if self._restore():
             self._close()
@@ -172,7 +175,7 @@ class SignalWatch:
         before = self._outer_fd()
         ours = _set_wakeup_fd(fd, warn_on_full_buffer=warn_on_full_buffer)  # raises if wrong
         _set_wakeup_fd(ours, warn_on_full_buffer=False)
-        self._outer = _identity(fd)
+        self._outer = identify(fd)
         # A loop that closes leaves its signals without a handler.
         self._handlers.take(lambda handler: handler == signal.SIG_DFL)
         return before
@@ -268,7 +271,8 @@ class SignalWatch:
             for number in [n for n, end in handled.items() if end <= now]:
                 del handled[number]
                 if not self._over.is_set():
-                    self._report(number, fatal=False)
+                    # An event loop hears others meanwhile.
+                    self._telling.begin(partial(self._report, number, fatal=False))
             if data is None:
                 continue
             if not data:
@@ -299,7 +303,7 @@ class SignalWatch:
                     else:
                         handled[number] = now + _PATIENCE_SEC
             if pace.must_rest():
-                self._over.wait(REST_SEC if outer < 0 else LOOP_REST_SEC)
+                self._over.wait(REST_SEC if outer < 0 else pace.loop_rest_sec)
 
     def _become_deaf(self) -> None:
         """Take our descriptor out of the interpreter, because the job has closed it.
@@ -343,14 +347,6 @@ class SignalWatch:
 
 def _watched() -> list[int]:
     return [getattr(signal, name) for name in (*_ENDING, "SIGINT")]
-
-
-def _identity(number: int) -> tuple[int, os.stat_result] | None:
-    if number < 0:
-        return None
-    facts = os.fstat(number)
-    # An event loop uses a socket or a pipe.
-    return (number, facts) if stat.S_ISSOCK(facts.st_mode) or stat.S_ISFIFO(facts.st_mode) else None
 
 
 def _die(number: int) -> None:
