@@ -144,3 +144,23 @@ def test_how_long_ended_processes_waited_is_not_that_of_the_others() -> None:
         },
     )
     assert [span.run_delay for span in read_spans(node)] == pytest.approx([0.1, 0.4])
+
+
+def test_a_job_waits_for_what_it_has_written_not_for_what_it_will_write() -> None:
+    """It sleeps beside others that call fsync, writes, and then calls fsync itself."""
+    node = NodeDocument(
+        summary={
+            "job_cpu_avg_cores": 0.1, "cpu_limit_cores": 2.0, "duration_sec": 4.0,
+            "job_io_read_mb": 0.0, "job_io_write_mb": 50.0, "io_stall_pct": 90.0,
+        },
+        reports={
+            "elapsed_sec": [0.0, 1.0, 2.0, 3.0, 4.0],
+            "job_cpu_sec": [0.0, 0.0, 0.0, 0.2, 0.2],
+            "job_io_read_mb": [0.0, 0.0, 0.0, 0.0, 0.0],
+            "job_io_write_mb": [0.0, 0.0, 0.0, 50.0, 50.0],
+            "io_stall_sec": [0.0, 0.9, 1.8, 2.7, 3.6],
+        },
+    )  # fmt: skip
+    disk = [split_time(span)["disk"] for span in read_spans(node)]
+    assert disk[:2] == [0.0, 0.0]
+    assert min(disk[2:]) > 0.5

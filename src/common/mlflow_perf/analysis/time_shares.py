@@ -6,6 +6,7 @@ half on one and half on two. The parts of a span add up to its length.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -74,7 +75,8 @@ class Span:
         throttled: Share of the time in which the quota held the job back.
         stolen: Share of its CPU time that the host took for other machines.
         disk_mb_s: What the job read from and wrote to disks; the node if `own_io` is false.
-        mean_disk_mb_s: The same over the whole run: writes reach a disk in bursts.
+        mean_disk_mb_s: The same until this span's end, per second of the whole run: writes reach a
+            disk in bursts, and a job waits for what it has written, not for what it will write.
         own_io: Whether `disk_mb_s` counts the job alone.
         calls_per_sec: System calls of the job that read or write; 0.0 if unknown.
         net_mb_s: What the node moved over the network.
@@ -229,6 +231,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
         io_names = ("disk_io_read_mb", "disk_io_write_mb")
         if usage.knows_own_io:
             io_names = ("job_io_read_mb", "job_io_write_mb")
+        moved_mb = sum(row.get(name, math.inf) for name in io_names)
         waits, runs = rate("job_run_delay_sec"), rate("job_ran_sec")
         # The CPU time of processes that ended meanwhile is known, and not how long they waited.
         knows_delay = waits + runs > 0 and runs >= _DELAY_KNOWN * figures["used"]
@@ -257,7 +260,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
             ),
             processes=row.get("job_processes", 0.0),
             disk_mb_s=rate(*io_names),
-            mean_disk_mb_s=whole.disk_mb_s,
+            mean_disk_mb_s=min(whole.disk_mb_s, moved_mb / (whole.seconds or math.inf)),
             own_io=usage.knows_own_io,
             net_mb_s=rate("net_io_ext_sent_mb", "net_io_ext_recv_mb"),
             gpu=row.get("gpu_utilization_pct", 0.0) / 100.0,
