@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mlflow_perf.node.exit_cause import pid_namespace
 from mlflow_perf.recorders import rank_turn
-from mlflow_perf.recorders.rank_turn import RankTurn
+from mlflow_perf.recorders.rank_turn import RankTurn, is_left_over
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +115,7 @@ def test_what_an_earlier_job_has_left_counts_nothing(ranks: _Ranks, tmp_path: Pa
     """Its first rank was killed, so its file stayed."""
     dead = subprocess.Popen(["true"])
     dead.wait()
-    (tmp_path / "spool.turn").write_text(f"{dead.pid} 7 b")
+    (tmp_path / "spool.turn").write_text(f"{dead.pid}  7 1 b")
     assert ranks.begin(1).folder == tmp_path / "spool"
     (tmp_path / "spool.turn").write_text("no turn")
     assert ranks.begin(1).folder == tmp_path / "spool"
@@ -133,18 +134,22 @@ def test_the_file_is_removed_at_the_exit(ranks: _Ranks, tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize(("days", "is_left"), [(6, True), (8, False)])
-def test_what_a_killed_first_rank_left_is_removed_later(
-    tmp_path: Path, days: int, is_left: bool
+@pytest.mark.parametrize(
+    ("namespace", "days", "is_dead"),
+    [(pid_namespace(), 0, True), ("pid:[1]", 6, False), ("pid:[1]", 8, True)],
+)
+def test_the_file_of_a_dead_rank_is_left_over(
+    tmp_path: Path, namespace: str, days: int, is_dead: bool
 ) -> None:
-    """Its process cannot be seen; one in another container cannot either."""
+    """One of another container cannot be seen, whether it lives or not: it is given a week."""
     dead = subprocess.Popen(["true"])
     dead.wait()
-    left = tmp_path / "spool-1.turn"
-    left.write_text(f"{dead.pid} 1 1 b")
-    then = time.time() - days * 24 * 3600
-    os.utime(left, (then, then))
-    turn = RankTurn(tmp_path / "spool-2", "b", 0, leads=True)
-    assert left.exists() == is_left
-    turn.forget()
-    assert {path.name for path in tmp_path.iterdir()} == ({left.name} if is_left else set())
+    mine, left = tmp_path / "0.rank", tmp_path / "1.rank"
+    for file, pid in ((mine, os.getpid()), (left, dead.pid)):
+        file.write_text(f"{pid} {namespace}")
+        then = time.time() - days * 24 * 3600
+        os.utime(file, (then, then))
+    assert not is_left_over(mine)
+    assert is_left_over(left) == is_dead
+    left.write_text("nothing of ours")
+    assert not is_left_over(left)

@@ -13,7 +13,7 @@ import pytest
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import rank_turn, spool_folder
 from mlflow_perf.recorders.rank_commands import RankCommand, RankGoneError
-from mlflow_perf.recorders.spool_folder import SpoolFolder
+from mlflow_perf.recorders.spool_folder import SpoolFolder, remove_dead_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -317,3 +317,57 @@ def test_a_rank_after_the_first_one_is_told_so(waits: list[float]) -> None:
     assert second.commands is not None
     with pytest.raises(RankGoneError):
         second.commands.note(RankCommand(1))
+
+
+def _die(*ranks: int) -> Path:
+    """Let these ranks begin to record in processes of their own, and be killed; return where."""
+    for rank in ranks:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _folder(rank)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+    (base,) = Path(tempfile.gettempdir()).glob("mlflow-perf-*")
+    return base
+
+
+def test_what_a_killed_first_rank_left_is_removed() -> None:
+    """By recovery, and by the first rank of a later job; not while a rank still records there."""
+    base = _die(0, 1)
+    left = {*base.iterdir()}
+    assert len(left) == 2  # the folder, and the turn
+    node = Node(0, 1, 0, 0, 2, "h", "mpich", local_size=2)
+    first = SpoolFolder(node, "later", parent=Path("unused"))
+    assert first.path is not None
+    assert {*base.iterdir()} == {first.path, first.path.with_suffix(".turn")}
+    remove_dead_ranks()
+    assert first.path.exists()
+    first.leave()
+    first.remove()
+    first.forget()
+    assert [*base.iterdir()] == []
+
+
+def test_what_a_killed_first_rank_left_stays_while_another_rank_records() -> None:
+    """That one ends by itself, and looks for the first rank's file then."""
+    base = _die(0)
+    second = _folder(1)
+    remove_dead_ranks()
+    assert second.path is not None
+    assert (second.path / "0.sampler").exists()
+    second.leave()
+    remove_dead_ranks()
+    assert [*base.iterdir()] == []
+
+
+def test_a_folder_without_a_first_rank_is_kept_for_a_week() -> None:
+    """It may come late, and would miss the rank that has come and died."""
+    base = _die(1)
+    remove_dead_ranks()
+    (folder,) = base.iterdir()
+    then = time.time() - 8 * 24 * 3600
+    os.utime(folder, (then, then))
+    remove_dead_ranks()
+    assert [*base.iterdir()] == []

@@ -1,7 +1,8 @@
 """Recovery: sends the journals of killed and disconnected jobs to MLflow.
 
 A journal may be hostile. Only a regular file of this user is opened, damaged parts are cut off, and
-nothing outside the folder is touched but the journals of a killed pipeline's steps.
+nothing outside the folder is touched but the journals of a killed pipeline's steps, and what the
+ranks of this user's killed jobs left on this node.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from mlflow_perf.publish.final_document import (
     make_final_document,
     tag_document,
 )
-from mlflow_perf.publish.group_journal import GROUP_PART, remove_left_over_notes
+from mlflow_perf.publish.group_journal import GROUP_PART
 from mlflow_perf.publish.job_folder import settle_store
 from mlflow_perf.publish.journal import FORMAT, REMOVED, SUFFIX, live
 from mlflow_perf.publish.journal_file import find_state_folder, is_same_file, lock, open_journal
+from mlflow_perf.publish.left_over import remove_begun, remove_what_is_left
 from mlflow_perf.publish.node_writer import write_node
 from mlflow_perf.publish.pipeline_journal import explain_unfinished, find_work, list_left_steps
 from mlflow_perf.publish.recovery_checks import (
@@ -50,7 +52,6 @@ from mlflow_perf.publish.recovery_checks import (
     is_known,
     is_of_this_host,
     is_refusal,
-    remove_begun,
     remove_journal,
     shorten,
 )
@@ -58,7 +59,6 @@ from mlflow_perf.publish.step_record import is_stand_in, share_run
 from mlflow_perf.publish.workflow_renewal import renew_workflows
 from mlflow_perf.recorders.collect import collect_operations, collect_steps, collect_transfers
 from mlflow_perf.recorders.operations import OperationMetrics
-from mlflow_perf.recorders.spool_folder import remove_left_over
 from mlflow_perf.recorders.steps import StepMetrics
 from mlflow_perf.recorders.transfers import NixlKVConnectorStats
 from mlflow_perf.records import Kind
@@ -280,8 +280,7 @@ def recover_each(
     for shared, runs in whole.sent.items():
         with working_in(shared):
             renew_workflows(runs, switch_store=switch_store)
-    remove_left_over(place)
-    remove_left_over_notes(place)
+    remove_what_is_left(place)
 
 
 @dataclass

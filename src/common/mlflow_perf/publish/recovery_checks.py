@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import socket
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,8 +22,7 @@ from mlflow_perf.node.slurm_job import find_slurm_cause
 from mlflow_perf.node.step_notes import read_end, read_stop_note
 from mlflow_perf.publish.final_document import CAUSE_TAG
 from mlflow_perf.publish.group_journal import NOTES, create_group_run
-from mlflow_perf.publish.journal import BEGUN, SUFFIX, live
-from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal, read_head
+from mlflow_perf.publish.journal_file import open_journal, read_head
 from mlflow_perf.publish.pipeline_journal import WORK_TAG, end_lost_steps, end_steps, is_workflow
 from mlflow_perf.publish.step_record import list_stand_ins
 from mlflow_perf.publish.workflow_report import log_workflow
@@ -53,7 +51,6 @@ CUT_OFF = "its journal ends early"
 UNWRITTEN = f"{CUT_OFF}, because it could not be written"
 _DAMAGED = "its journal is damaged in line {}, so how its job ended is not known"
 _SAME_START_SEC = 0.001
-_BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 _UNSURE = "could not determine whether the server supports workspaces"  # of a server before 3.10
 # What MLflow, or a database's driver, sends to any server that an address names.
 _CREDENTIALS = (
@@ -165,26 +162,6 @@ def find_spool(place: Path, head: Mapping[str, Any]) -> Path | None:
         return None
     folder = place / name
     return folder if folder.is_dir() and not folder.is_symlink() else None
-
-
-def remove_begun(place: Path) -> None:
-    """Remove what processes wrote that died while they replaced their journals.
-
-    The journal itself is complete then. A live process replaces it within milliseconds.
-
-    Args:
-        place: The folder of the journals.
-    """
-    for path in place.glob(f"*{BEGUN}"):
-        if path.with_suffix(SUFFIX).name in live:
-            continue
-        try:
-            with open_journal(path) as handle:
-                is_old = time.time() - os.fstat(handle).st_mtime > _BEGUN_SEC
-                if is_old and lock(handle) and is_same_file(path, handle):
-                    path.unlink(missing_ok=True)
-        except (DocumentError, OSError) as error:
-            _log.debug("%s is left there: %s", path, error)
 
 
 def remove_journal(path: Path, spooled: Path | None, *, sent_to: str | None = None) -> None:

@@ -14,7 +14,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from mlflow_perf.core.interrupt_flag import at_exit
+from mlflow_perf.node.exit_cause import pid_namespace
 
 _LEFT_OVER_SEC = 7 * 24 * 3600.0
 
@@ -64,7 +67,7 @@ class LeadingBlock:
         """Tell the other ranks, if that is possible."""
         with contextlib.suppress(OSError):
             fresh = file.with_suffix(".fresh")
-            text = f"{os.getpid()} {self.number} {self.is_open:d} {self.name}"
+            text = f"{os.getpid()} {pid_namespace()} {self.number} {self.is_open:d} {self.name}"
             fresh.write_text(text, encoding="utf-8")
             fresh.replace(file)
 
@@ -72,7 +75,7 @@ class LeadingBlock:
     def read(cls, file: Path) -> LeadingBlock:
         """Return what the first rank has told; a file of an earlier job tells nothing."""
         with contextlib.suppress(OSError, ValueError, OverflowError):
-            pid, number, is_open, name = file.read_text(encoding="utf-8").split(" ", 3)
+            pid, _, number, is_open, name = file.read_text(encoding="utf-8").split(" ", 4)
             os.kill(int(pid), 0)
             return cls(int(number), name, is_open == "1")
         return cls()
@@ -121,8 +124,6 @@ class RankTurn:
                 self._number, self.folder = last.number, Path(f"{self.folder}-alone")
             else:
                 LeadingBlock(self._number, block, is_open=True).write(self._file)
-            if self.after is None:
-                _remove_left_over(self._file.parent)
 
     def end(self) -> bool:
         """Note that the block is over: what this rank begins from now on is of a later one.
@@ -149,11 +150,21 @@ class RankTurn:
                 self._file.unlink()
 
 
-def _remove_left_over(base: Path) -> None:
-    """Remove the files of first ranks that were killed."""
-    with contextlib.suppress(OSError):
-        for file in base.glob("*.turn"):
-            # In another container a process cannot be seen, and so seems dead.
-            is_old = time.time() - file.stat().st_mtime > _LEFT_OVER_SEC
-            if is_old and not LeadingBlock.read(file).number:
-                file.unlink()
+def is_left_over(file: Path) -> bool:
+    """Return whether the rank is dead that wrote a file which begins with its id and namespace.
+
+    The processes of another container cannot be seen: they count as dead after a week.
+    """
+    with contextlib.suppress(OSError, ValueError, OverflowError):
+        pid, namespace = file.read_text(encoding="utf-8").split(" ")[:2]
+        return (namespace == pid_namespace() or is_old(file)) and not psutil.pid_exists(int(pid))
+    return False
+
+
+def is_old(file: Path) -> bool:
+    """Return whether a file, or what is in a folder, was last changed a week ago.
+
+    Raises:
+        OSError: When it is gone.
+    """
+    return time.time() - file.stat().st_mtime > _LEFT_OVER_SEC

@@ -22,7 +22,7 @@ from mlflow_perf.node.exit_cause import boot_id, pid_namespace
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import BLOCK, COMMAND, RankCommand, RankCommands
-from mlflow_perf.recorders.rank_turn import RankTurn
+from mlflow_perf.recorders.rank_turn import RankTurn, is_left_over, is_old
 
 # Each rank has a file `<rank>.rank` with its process id and that id's namespace while it records, a
 # file `<rank>.came` from its beginning on, with its block's name if the first rank has it too, and
@@ -112,11 +112,7 @@ class SpoolFolder:
         shared = (node.job_key, os.environ.get("MLFLOW_RUN_ID"), wrappers)
         job = f"{node.launcher}:{shared if any(shared) else run_id or os.getppid()}:{node.index}"
         name = hashlib.sha256(job.encode()).hexdigest()[:16]
-        owner = os.getuid() if hasattr(os, "getuid") else 0
-        base = find_temporary_folder() / f"mlflow-perf-{owner}"
-        base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if hasattr(os, "getuid") and (base.is_symlink() or base.lstat().st_uid != owner):
-            raise PermissionError(f"{base} belongs to another user")
+        base = _find_base(make=True)
         self._turn = RankTurn(
             base / f"{_SHARED}{name}",
             self._block,
@@ -124,6 +120,8 @@ class SpoolFolder:
             leads=node.samples,
             list_waiting=_list_blocks,
         )
+        if node.samples and self._turn.after is None:
+            remove_dead_ranks()
         path = self._turn.folder
         path.mkdir(mode=0o700, exist_ok=True)
         if path.is_symlink():
@@ -139,14 +137,15 @@ class SpoolFolder:
         if self.is_shared and self.path is not None:
             with contextlib.suppress(OSError):
                 fresh = self.path / f"{self._node.rank}.fresh"
-                fresh.write_text(f"{os.getpid()} {run_id or ''}", encoding="utf-8")
+                text = f"{os.getpid()} {pid_namespace()} {run_id or ''}"
+                fresh.write_text(text, encoding="utf-8")
                 fresh.replace(self.path / _SAMPLER)
 
     def read_run(self) -> str | None:
         """Return the run of the rank that samples here; empty until it has one, or None."""
         with contextlib.suppress(OSError, ValueError, OverflowError):
             if self.path is not None:
-                pid, _, run_id = (self.path / _SAMPLER).read_text(encoding="utf-8").partition(" ")
+                pid, _, run_id = (self.path / _SAMPLER).read_text(encoding="utf-8").split(" ")
                 os.kill(int(pid), 0)
                 return run_id
         return None
@@ -281,11 +280,7 @@ class SpoolFolder:
                 "figure.", format_count(late, "rank"),
             )  # fmt: skip
         if self.path is not None:
-            if self.is_shared:
-                for file in self.path.glob("*.*"):
-                    if file.suffix in (_RECORDING, _STARTED, COMMAND, BLOCK, ".sampler"):
-                        file.unlink(missing_ok=True)
-            spool.remove(self.path)
+            (_remove if self.is_shared else spool.remove)(self.path)
         if self._turn is not None:
             self._turn.close()
 
@@ -303,6 +298,45 @@ def remove_left_over(parent: Path) -> None:
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             with contextlib.suppress(OSError):  # a journal needs one that is not empty
                 folder.rmdir()
+
+
+def remove_dead_ranks() -> None:
+    """Delete the folders of this user's jobs here whose first rank was killed, or never came.
+
+    A folder without a first rank is kept for a week: that rank may still come.
+    """
+    with contextlib.suppress(OSError):
+        for found in _find_base().glob(f"{_SHARED}*"):
+            if found.suffix:
+                if is_left_over(found):
+                    found.unlink()
+                continue
+            ranks = [*found.glob(f"*{_RECORDING}"), *found.glob(_SAMPLER)]
+            if (is_old(found) or (found / _SAMPLER).exists()) and all(map(is_left_over, ranks)):
+                _remove(found)
+
+
+def _find_base(*, make: bool = False) -> Path:
+    """Return where this user's jobs on this node have the folders of their ranks.
+
+    Raises:
+        OSError: When it is another user's, or there is none.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    base = find_temporary_folder() / f"mlflow-perf-{user}"
+    if make:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if base.is_symlink() or base.lstat().st_uid != user:
+        raise PermissionError(f"{base} belongs to another user")
+    return base
+
+
+def _remove(folder: Path) -> None:
+    """Delete a spool folder with what the ranks of a job wrote there."""
+    for file in folder.glob("*.*"):
+        if file.suffix in (_RECORDING, _STARTED, COMMAND, BLOCK, Path(_SAMPLER).suffix):
+            file.unlink(missing_ok=True)
+    spool.remove(folder)
 
 
 def _name_machine() -> str:
