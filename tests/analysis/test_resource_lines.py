@@ -82,4 +82,6 @@ def test_each_machine_with_gpus_says_how_much_memory_they_have() -> None:
     assert "Standard_NC40ads_H100_v5  # 40 CPUs, 320 GiB, 1 GPU of 94 GiB" in line
     # The smallest GPU that is enough, where several machines have as many.
     eight = replace(_size(gpus=8), gpu_memory_mb=60_000)
-    assert "Standard_ND96isr_H100_v5" in azureml_lines(eight)
+    line = azureml_lines(eight)
+    assert "Standard_ND96isr_H100_v5" in line
+    assert "8 GPUs of " in line

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from mlflow_perf.analysis.machines import Machine
 from mlflow_perf.analysis.rightsize import RightSize
+from mlflow_perf.core.format import format_count
 
 _GIB = 1024
 
@@ -97,7 +98,7 @@ def azureml_lines(size: RightSize) -> str:
         lines.append("  # no common machine is large enough: choose one by hand")
     else:
         each = f" of {machine.gpu_memory_mb // _GIB:g} GiB"
-        gpus = f", {machine.gpus} GPU{each}" if machine.gpus else ""
+        gpus = f", {format_count(machine.gpus, 'GPU')}{each}" if machine.gpus else ""
         lines.append(
             f"  instance_type: {machine.name}"
             f"  # {machine.cpus:g} CPUs, {machine.memory_mb // _GIB:g} GiB{gpus}"
