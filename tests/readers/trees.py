@@ -143,10 +143,14 @@ def record(
     rss: int = 0,
     io: tuple[int, int] = (0, 0),
     calls: tuple[int, int] = (0, 0),
+    called: tuple[int, int] = (0, 0),
+    kernel: tuple[int, int] = (0, 0),
     threads: dict[int, tuple[int, int]] | None = None,
     started: int = 1,
 ) -> None:
     """Write a process: CPU ticks of its own and its ended children, pages, bytes and calls of IO.
+
+    `kernel`: the parts of these ticks in the kernel; `called`: the bytes that the calls moved.
 
     `threads`: id → nanoseconds that the thread ran and waited for a CPU.
     """
@@ -165,10 +169,10 @@ def record(
         0,
         0,
         0,
-        cpu,
-        0,
-        children,
-        0,
+        cpu - kernel[0],
+        kernel[0],
+        children - kernel[1],
+        kernel[1],
         20,
         0,
         len(threads),
@@ -177,7 +181,7 @@ def record(
     fields += [started, 1 << 30, rss, 0]
     put(proc / str(pid) / "stat", f"{pid} (a b) c) {' '.join(map(str, fields))}\n")
     put(proc / str(pid) / "statm", f"{rss} {rss} 0 1 0 {rss} 0\n")
-    counts = f"rchar: 1\nsyscr: {calls[0]}\nsyscw: {calls[1]}\n"
+    counts = f"rchar: {called[0]}\nwchar: {called[1]}\nsyscr: {calls[0]}\nsyscw: {calls[1]}\n"
     put(proc / str(pid) / "io", f"{counts}read_bytes: {io[0]}\nwrite_bytes: {io[1]}\n")
 
 

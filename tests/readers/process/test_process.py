@@ -14,9 +14,10 @@ from tests.readers.trees import put, record
 from mlflow_perf.core.own_cost import as_own, own_cpu_sec
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.readers.process import process as module
-from mlflow_perf.readers.process.process import Process, ProcessTable, Usage, cpu_clock_sec
+from mlflow_perf.readers.process.process import Process, ProcessTable, cpu_clock_sec
 from mlflow_perf.readers.process.reaped import read_reaped_sec
 from mlflow_perf.readers.process.shares import Shares
+from mlflow_perf.readers.process.usage import Usage
 
 MB = 1 << 20
 
@@ -28,13 +29,16 @@ def open_table(proc: Path) -> ProcessTable:
 
 def test_a_process_is_read_with_its_reaped_children(tmp_path: Path) -> None:
     """CPU time is its own and that of its reaped children; memory is pages times their size."""
-    record(tmp_path, 10, 1, cpu=500, children=100, rss=256, io=(5, 7), started=33)
+    record(
+        tmp_path, 10, 1, cpu=500, children=100, rss=256, io=(5, 7), calls=(1, 2), called=(30, 40),
+        kernel=(150, 50), started=33,
+    )  # fmt: skip
     table = open_table(tmp_path)
     process = table.find(10)
     assert process is not None
     assert (process.parent, process.started) == (1, 33)
     assert table.refresh(process)
-    assert process.usage == Usage(6.0, 5, 7)
+    assert process.usage == Usage(6.0, 2.0, 5, 7, 1, 2, 70)
     assert (process.children_sec, process.rss_bytes) == (1.0, MB)
     assert table.children_sec(10) == 1.0
     table.close()

@@ -19,8 +19,9 @@ from tests.alone import alone
 from tests.readers.trees import put, read, record
 
 from mlflow_perf.errors import SourceUnavailableError
-from mlflow_perf.readers.process.process import Process, ProcessTable, Usage
+from mlflow_perf.readers.process.process import Process, ProcessTable
 from mlflow_perf.readers.process.tree import ProcessTreeReader
+from mlflow_perf.readers.process.usage import Usage
 
 MB = 1 << 20
 
@@ -80,10 +81,11 @@ def test_usage_before_the_start_does_not_count(proc: Path) -> None:
         "job_cpu_sec": 0.0, "job_io_read_mb": 0.0, "job_io_write_mb": 0.0,
         "job_processes": 2.0, "job_mem_mb": 3.0, "job_read_calls": 0.0, "job_write_calls": 0.0,
         "job_threads": 2.0, "job_ran_sec": 0.0, "job_run_delay_sec": 0.0, "job_ran_beside_sec": 0.0,
-        "job_ran_apart_sec": 0.0,
+        "job_ran_apart_sec": 0.0, "job_system_sec": 0.0, "job_calls_mb": 0.0,
     }  # fmt: skip
     record(
         proc, 10, 1, cpu=550, children=100, rss=256, io=(6 * MB, 9 * MB), calls=(30, 4),
+        called=(3 * MB, MB), kernel=(20, 5),
         threads={10: (100_000_000, 0), 101: (300_000_000, 100_000_000)},
     )  # fmt: skip
     report = read(reader)
@@ -92,6 +94,8 @@ def test_usage_before_the_start_does_not_count(proc: Path) -> None:
     assert (report["job_ran_sec"], report["job_run_delay_sec"]) == pytest.approx((0.4, 0.1))
     assert report["job_threads"] == 3.0
     assert report["job_cpu_sec"] == pytest.approx(0.5)
+    assert report["job_system_sec"] == pytest.approx(0.25)
+    assert report["job_calls_mb"] == 4.0
     assert report["job_cpu_cores"] == pytest.approx(0.5)
     assert (report["job_io_read_mb"], report["job_io_write_mb"]) == (1.0, 2.0)
     reader.close()

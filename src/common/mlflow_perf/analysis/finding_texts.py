@@ -216,8 +216,9 @@ def describe_disk(facts: Facts) -> tuple[str, str]:
         keys, who = ("total_disk_io_read_mb", "total_disk_io_write_mb"), "The node"
     moved = sum(usage[key] for key in keys)
     rate = f"{one_decimal(moved / seconds)} MB/s moved"
-    if calls / seconds >= 500 and moved * 1024 / calls < 64:
-        text = f"The job made {calls:,.0f} reads and writes of {moved * 1024 / calls:.1f} KB each"
+    called = usage["job_calls_mb"] or moved
+    if calls / seconds >= 500 and called * 1024 / calls < 64:
+        text = f"The job made {calls:,.0f} reads and writes of {called * 1024 / calls:.1f} KB each"
         return f"{text} ({rate})", "use fewer, larger files and requests"
     stall = max(usage["io_stall_pct"], usage["iowait_pct"] * max(usage.cores, 1))
     text = f"{who} waited for disks {min(100.0, stall):.0f}% of the time ({rate}, CPUs "

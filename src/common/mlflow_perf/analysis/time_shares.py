@@ -13,6 +13,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from mlflow_perf.analysis.taking_turns import average_switches, find_several, find_turns
 from mlflow_perf.analysis.usage import (
     BEYOND_REASON,
     Usage,
@@ -27,20 +28,22 @@ _DELAY_KNOWN = 0.5  # of an interval's CPU time, the least whose threads' waits 
 _LEAST_CORES = 0.001  # less is no share of a CPU: a foreign document's mistake
 _RATES = {
     "job_cpu_sec": "used",
+    "job_system_sec": "system",
+    "job_calls_mb": "calls_mb_s",
     "cpu_stall_sec": "cpu_stall",
     "io_stall_sec": "io_stall",
     "mem_stall_sec": "mem_stall",
     "cpu_throttled_sec": "throttled",
 }
-"""Counter columns whose rate per second is a figure of a span."""
+"""Counter columns whose rate per second, where it is known, is a figure of a span."""
 
 _USED = {
     *_RATES, "elapsed_sec", "cpu_busy_sec", "cpu_iowait_sec", "cpu_limit_cores",
     "disk_io_read_mb", "disk_io_write_mb", "gpu_others_utilization_pct", "gpu_utilization_pct",
-    "job_affinity_cpus", "job_io_read_mb", "job_io_write_mb", "job_processes", "job_quota_cores",
-    "job_ran_apart_sec", "job_ran_beside_sec", "job_ran_sec", "job_read_calls",
-    "job_run_delay_sec", "job_threads", "job_voluntary_switches", "job_write_calls",
-    "net_io_ext_recv_mb", "net_io_ext_sent_mb",
+    "job_affinity_cpus", "job_io_read_mb", "job_io_write_mb", "job_processes",
+    "job_quota_cores", "job_ran_apart_sec", "job_ran_beside_sec", "job_ran_sec", "job_read_calls",
+    "job_run_delay_sec", "job_threads", "job_voluntary_switches",
+    "job_write_calls", "net_io_ext_recv_mb", "net_io_ext_sent_mb",
 }  # fmt: skip
 """The columns that spans are made of."""
 
@@ -79,6 +82,8 @@ class Span:
             disk in bursts, and a job waits for what it has written, not for what it will write.
         own_io: Whether `disk_mb_s` counts the job alone.
         calls_per_sec: System calls of the job that read or write; 0.0 if unknown.
+        calls_mb_s: What they read and wrote, from files in memory and pipes too; None if unknown.
+        system: CPUs that the kernel kept busy for the job; None if unknown.
         net_mb_s: What the node moved over the network.
         gpu: How busy the job kept its GPUs.
         mean_gpu: The same over the whole run: it waits for a GPU while it seems not to use it.
@@ -107,6 +112,8 @@ class Span:
     mean_disk_mb_s: float = 0.0
     own_io: bool = False
     calls_per_sec: float = 0.0
+    calls_mb_s: float | None = None
+    system: float | None = None
     takes_turns: float = 0.0
     net_mb_s: float = 0.0
     gpu: float = 0.0
@@ -141,12 +148,19 @@ class Span:
 
     @property
     def small_requests(self) -> float:
-        """How much of the computing is the kernel's work on many small files, from 0 to 1."""
+        """How much of the computing is the kernel's work on many small files, from 0 to 1.
+
+        Programs that compute on what they read in small parts do most of their work themselves.
+        """
         if not self.own_io or not self.calls_per_sec:
             return 0.0
-        kb_per_call = self.disk_mb_s * 1024 / self.calls_per_sec
-        is_small = 1.0 - ramp(kb_per_call, 16, 64)
-        return is_small * ramp(self.calls_per_sec, 1500, 4000) * ramp(self.disk_mb_s, 0.5, 4)
+        called_mb_s = self.disk_mb_s if self.calls_mb_s is None else self.calls_mb_s
+        is_small = 1.0 - ramp(called_mb_s * 1024 / self.calls_per_sec, 16, 64)
+        by_kernel = 1.0
+        if self.system is not None:
+            by_kernel = ramp(self.system / max(self.used, 1e-9), 0.25, 0.5)
+        many = ramp(self.calls_per_sec, 1500, 4000) * ramp(self.disk_mb_s, 0.5, 4)
+        return is_small * by_kernel * many
 
 
 def read_spans(document: NodeDocument) -> list[Span]:
@@ -189,12 +203,14 @@ def summarise_time(usage: Usage) -> Span:
         stolen=usage.stolen_pct / 100.0,
         disk_mb_s=sum(usage[key] for key in keys) / seconds if seconds > 0 else 0.0,
         calls_per_sec=calls / seconds if seconds > 0 else 0.0,
-        takes_turns=_find_turns(
+        calls_mb_s=usage["job_calls_mb"] / max(seconds, 1e-9) if "job_calls_mb" in usage else None,
+        system=usage["job_system_pct"] / 100.0 * used if "job_system_pct" in usage else None,
+        takes_turns=find_turns(
             used,
             usage["job_threads_max"],
-            _average_switches(usage),
+            average_switches(usage),
             usage["job_ran_beside_pct"] / 100.0 if "job_ran_beside_pct" in usage else 1.0,
-            _find_several(apart, of=100.0, processes=usage["job_processes_avg"]),
+            find_several(apart, of=100.0, processes=usage["job_processes_avg"]),
         ),
         own_io=usage.knows_own_io,
         net_mb_s=usage.net_mb_s,
@@ -227,7 +243,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
             continue
         rate = partial(_calculate_rate, gained, seconds)
         figures: dict[str, Any] = {name: getattr(whole, name) for name in _OF_THE_RUN}
-        figures |= {field: rate(name) for name, field in _RATES.items()}
+        figures |= {field: rate(name) for name, field in _RATES.items() if name in row}
         io_names = ("disk_io_read_mb", "disk_io_write_mb")
         if usage.knows_own_io:
             io_names = ("job_io_read_mb", "job_io_write_mb")
@@ -236,7 +252,7 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
         # The CPU time of processes that ended meanwhile is known, and not how long they waited.
         knows_delay = waits + runs > 0 and runs >= _DELAY_KNOWN * figures["used"]
         apart = rate("job_ran_apart_sec") if "job_ran_apart_sec" in row and runs else None
-        figures["io_stall"] = max(figures["io_stall"], rate("cpu_iowait_sec"))
+        figures["io_stall"] = max(figures.get("io_stall", 0.0), rate("cpu_iowait_sec"))
         cores = whole.cores if (n := row.get("cpu_limit_cores") or 0.0) < _LEAST_CORES else n
         affinity, quota = row.get("job_affinity_cpus", 0.0), row.get("job_quota_cores", 0.0)
         is_pinned = is_held_by_affinity(figures["used"], affinity, cores)
@@ -251,12 +267,12 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
             own=True,
             run_delay=waits / (waits + runs) if knows_delay else whole.run_delay,
             calls_per_sec=rate("job_read_calls", "job_write_calls"),
-            takes_turns=_find_turns(
+            takes_turns=find_turns(
                 figures["used"],
                 row.get("job_threads", 0.0),
-                rate("job_voluntary_switches") if knows_switches else _average_switches(usage),
+                rate("job_voluntary_switches") if knows_switches else average_switches(usage),
                 rate("job_ran_beside_sec") / runs if "job_ran_beside_sec" in row and runs else 1.0,
-                _find_several(apart, of=runs, processes=row.get("job_processes", 1.0)),
+                find_several(apart, of=runs, processes=row.get("job_processes", 1.0)),
             ),
             processes=row.get("job_processes", 0.0),
             disk_mb_s=rate(*io_names),
@@ -272,40 +288,6 @@ def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Ite
 
 def _calculate_rate(gained: Mapping[str, float], seconds: float, *names: str) -> float:
     return max(0.0, sum(gained.get(name, 0.0) for name in names)) / seconds
-
-
-def _average_switches(usage: Usage) -> float:
-    """Return how often per second threads of the job gave up their CPU, over the whole block."""
-    seconds = usage["duration_sec"]
-    return usage["job_voluntary_switches"] / seconds if seconds > 0 else 0.0
-
-
-def _find_several(apart: float | None, *, of: float, processes: float) -> float:
-    """Return how far several processes did the computing; older documents tell their number alone.
-
-    Args:
-        apart: What others than the busiest process did; a shell that waits for a program does none.
-        of: What all did.
-        processes: Processes of the job.
-    """
-    return ramp(processes, 1, 2) if apart is None else ramp(apart, 0.1 * of, 0.3 * of)
-
-
-def _find_turns(
-    used: float, threads: float, switches: float, beside: float, several: float
-) -> float:
-    """Return how far threads take turns on one CPU.
-
-    Args:
-        used: CPUs that the job kept busy.
-        threads: Threads of the job, idle ones included.
-        switches: How often per second they give up their CPU.
-        beside: The share of the computing that others than each process's busiest thread did; 1.0
-            if unknown.
-        several: How far several processes, each with a lock of its own, did the computing.
-    """
-    is_one = (1.0 - ramp(used, 1.1, 1.4)) * ramp(beside, 0.1, 0.3) * (1.0 - several)
-    return is_one * ramp(switches, 50, 150) if threads >= 3 else 0.0
 
 
 def average_demand(spans: Sequence[Span]) -> float:

@@ -29,8 +29,8 @@ _forks = 0
 """How often Python has forked this process."""
 
 _Moved = tuple[int, ...]
-"""System calls that read and that write, and bytes from and to disks."""
-MOVED_NOTHING: _Moved = (0, 0, 0, 0)
+"""Bytes that were read and written, system calls that did, and bytes from and to disks."""
+MOVED_NOTHING: _Moved = (0, 0, 0, 0, 0, 0)
 
 _began: dict[int, tuple[float, _Moved]] = {}
 """Native id of a thread that works for us now → its CPU time when it began to, and what it had
@@ -299,7 +299,7 @@ def _read_moved(thread: int) -> _Moved:
     """Return what a thread has moved since its start; nothing where that is not known."""
     try:
         with open_file(f"/proc/self/task/{thread}/io", "rb", 0) as file:
-            found = tuple(map(int, file.read().split()[5:12:2]))
+            found = tuple(map(int, file.read().split()[1:12:2]))
     except (OSError, ValueError):
         return ()
     return found if len(found) == len(MOVED_NOTHING) else ()

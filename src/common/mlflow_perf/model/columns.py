@@ -53,6 +53,7 @@ PRESSURE_COLUMNS = (
 )
 JOB_COLUMNS = (
     Column("job_cpu_sec", _COUNTER, "s", "CPU time of the job's processes, ended ones included."),
+    Column("job_system_sec", _COUNTER, "s", "The part of it that the kernel worked for them."),
     Column("job_cpu_cores", _GAUGE, "cores", "CPUs that the job's processes kept busy.", True),
     Column("job_processes", _GAUGE, "", "Processes of the job."),
     Column("job_mem_mb", _GAUGE, "MB", "Memory of the job's processes together."),
@@ -61,6 +62,7 @@ JOB_COLUMNS = (
     Column("job_io_write_mb", _COUNTER, "MB", "Written to disks by the job's processes."),
     Column("job_read_calls", _COUNTER, "", "System calls of the job's processes that read."),
     Column("job_write_calls", _COUNTER, "", "System calls of the job's processes that write."),
+    Column("job_calls_mb", _COUNTER, "MB", "What these read and wrote, from memory and pipes too."),
     Column("job_threads", _GAUGE, "", "Threads of the job's processes."),
     Column("job_ran_sec", _COUNTER, "s", "Time in which the threads of the job ran."),
     Column("job_run_delay_sec", _COUNTER, "s", "Time in which they waited for a CPU meanwhile."),

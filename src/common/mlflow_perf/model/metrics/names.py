@@ -18,6 +18,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "job_max_cpu_cores": "CPUs used, peak",
         "cpu_limit_cores": "CPUs held",
         "job_cpu_hours": "CPU time used",
+        "job_system_pct": "CPU time in the kernel",
         "cpu_hours": "CPU time held",
         "node_cpu_hours": "CPU time held",
         "job_threads_max": "threads, most",
@@ -44,6 +45,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "job_io_write_mb": "written to disks",
         "job_read_calls": "read calls",
         "job_write_calls": "write calls",
+        "job_calls_mb": "read and written by calls",
     },
     "GPU": {
         "gpu_avg_utilization_pct": "GPU busy",

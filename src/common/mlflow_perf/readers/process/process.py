@@ -19,14 +19,19 @@ from mlflow_perf.readers.process.reaped import (
     read_own_faults,
     read_own_peak,
     read_reaped_sec,
+    read_system_share,
 )
 from mlflow_perf.readers.process.shares import Shares
+from mlflow_perf.readers.process.usage import Usage
 from mlflow_perf.readers.procfile import ProcFile, ProcFolder, open_first, read_text
 
 CpuClock = Callable[[int], float]
 """Returns the CPU time that a process used itself, in seconds, by its PID."""
 
-_IO = re.compile(rb"\nsyscr: (\d+)\nsyscw: (\d+)\nread_bytes: (\d+)\nwrite_bytes: (\d+)")
+_IO = re.compile(
+    rb"rchar: (\d+)\nwchar: (\d+)\nsyscr: (\d+)\nsyscw: (\d+)\n"
+    rb"read_bytes: (\d+)\nwrite_bytes: (\d+)"
+)
 _PEAK = re.compile(rb"\nVmHWM:\s*(\d+) kB")
 # A job may open at least 1,024 files; ours count against that limit.
 _FILES_KEPT = 48
@@ -42,41 +47,6 @@ def cpu_clock_sec(pid: int) -> float:
     """
     # The kernel's encoding of a process's clock (clock_getcpuclockid); `stat` has only 10 ms steps.
     return time.clock_gettime((~pid << 3) | 2)
-
-
-@dataclass(slots=True)
-class Usage:
-    """What a process used, including its reaped children.
-
-    Attributes:
-        cpu_sec: CPU time.
-        read_bytes: Fetched from disks.
-        write_bytes: Sent to disks.
-        read_calls: System calls that read.
-        write_calls: System calls that write.
-    """
-
-    cpu_sec: float = 0.0
-    read_bytes: int = 0
-    write_bytes: int = 0
-    read_calls: int = 0
-    write_calls: int = 0
-
-    def add(self, other: Usage) -> None:
-        """Add another usage to this one."""
-        self.cpu_sec += other.cpu_sec
-        self.read_bytes += other.read_bytes
-        self.write_bytes += other.write_bytes
-        self.read_calls += other.read_calls
-        self.write_calls += other.write_calls
-
-    def raise_to(self, now: Usage, *, since: Usage) -> None:
-        """Take the growth of each figure since a base, unless the figure would fall."""
-        self.cpu_sec = max(self.cpu_sec, now.cpu_sec - since.cpu_sec)
-        self.read_bytes = max(self.read_bytes, now.read_bytes - since.read_bytes)
-        self.write_bytes = max(self.write_bytes, now.write_bytes - since.write_bytes)
-        self.read_calls = max(self.read_calls, now.read_calls - since.read_calls)
-        self.write_calls = max(self.write_calls, now.write_calls - since.write_calls)
 
 
 @dataclass(slots=True)
@@ -274,6 +244,7 @@ class ProcessTable:
             if len(pages) > 1:
                 process.rss_bytes = int(pages[1]) * self._page
             process.children_sec = read_reaped_sec()
+            system = read_system_share() * (own + process.children_sec)
         else:
             fields = self._read_stat(pid)
             if fields is None or int(fields[19]) != process.started:
@@ -286,16 +257,20 @@ class ProcessTable:
             process.may_borrow = process.may_borrow and bool(int(fields[6]) & FORKED)
             process.rss_bytes = max(0, int(fields[21])) * self._page
             process.children_sec = self._find_children_sec(pid, fields)
+            system = (int(fields[12]) + int(fields[14])) * self._tick
             ended = self.find_ended_child(pid) if fields[0] == b"Z" else None
         process.clock_sec = -1.0 if clock is None else clock
         used = own + process.children_sec if ended is None else ended.cpu_sec
+        system = min(used, system if ended is None else ended.system_sec)
         ours = own_moved() if pid == self._own_pid == os.getpid() else MOVED_NOTHING
         found = _IO.search(self._read(b"%d/io" % pid) or b"")
         if found:
-            reads, writes, read, written = map(operator.sub, map(int, found.groups()), ours)
-            process.usage = Usage(used, read, written, reads, writes)
+            got, put, reads, writes, read, written = map(
+                operator.sub, map(int, found.groups()), ours
+            )
+            process.usage = Usage(used, system, read, written, reads, writes, got + put)
         else:
-            process.usage = replace(usage, cpu_sec=used)
+            process.usage = replace(usage, cpu_sec=used, system_sec=system)
         return True
 
     def _find_children_sec(self, pid: int, fields: list[bytes]) -> float:

@@ -54,12 +54,14 @@ class EndedChild:
 
     Attributes:
         cpu_sec: CPU time.
+        system_sec: The part of it that the kernel worked for them.
         peak_bytes: The largest peak of memory of any one of them. The kernel includes what the
             child shared with this process before it executed its own program.
         switches: See `read_switches`.
     """
 
     cpu_sec: float
+    system_sec: float
     peak_bytes: int
     switches: tuple[int, int] = (0, 0)
 
@@ -82,9 +84,10 @@ def find_ended_child(pid: int) -> EndedChild | None:
     )
     if failed or not any(info.raw[:4]):  # it still runs
         return None
-    seconds = account.user_sec + account.system_sec
+    system_sec = account.system_sec + account.system_usec / 1e6
     return EndedChild(
-        seconds + (account.user_usec + account.system_usec) / 1e6,
+        account.user_sec + account.user_usec / 1e6 + system_sec,
+        system_sec,
         account.peak_kb * _KB,
         (account.voluntary_switches, account.involuntary_switches),
     )
@@ -101,6 +104,14 @@ def read_reaped_sec() -> float:
     """Return the CPU time of all reaped children of this process, to the microsecond."""
     children = getrusage(RUSAGE_CHILDREN)
     return children.ru_utime + children.ru_stime
+
+
+def read_system_share() -> float:
+    """Return the share of the CPU time of this process and its reaped children in the kernel."""
+    both = getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN)
+    system_sec = sum(one.ru_stime for one in both)
+    used_sec = system_sec + sum(one.ru_utime for one in both)
+    return system_sec / used_sec if used_sec else 0.0
 
 
 def read_switches(*, own: bool) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from mlflow_perf.core.own_cost import (
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS
 from mlflow_perf.node.place import count_cpus
-from mlflow_perf.readers.process.process import Process, ProcessTable, Usage
+from mlflow_perf.readers.process.process import Process, ProcessTable
 from mlflow_perf.readers.process.reaped import (
     read_reaped_peak,
     read_reaped_sec,
@@ -28,6 +28,7 @@ from mlflow_perf.readers.process.reaped import (
 )
 from mlflow_perf.readers.process.tree_memory import TreeMemory
 from mlflow_perf.readers.process.tree_threads import TreeThreads
+from mlflow_perf.readers.process.usage import Usage
 from mlflow_perf.records import MB, Column
 
 # In a shorter span, the 10 ms steps of a child's CPU time would make false peaks. An interval of
@@ -249,10 +250,12 @@ class ProcessTreeReader:
         total = self._update() if self._was_read else Usage()
         self._was_read = True
         report["job_cpu_sec"] = total.cpu_sec
+        report["job_system_sec"] = total.system_sec
         report["job_io_read_mb"] = total.read_bytes / MB
         report["job_io_write_mb"] = total.write_bytes / MB
         report["job_read_calls"] = float(total.read_calls)
         report["job_write_calls"] = float(total.write_calls)
+        report["job_calls_mb"] = total.called_bytes / MB
         self._threads.update(self._members.values(), total.cpu_sec)
         report["job_ran_sec"] = self._threads.ran_sec
         report["job_run_delay_sec"] = self._threads.waited_sec

@@ -18,7 +18,7 @@ import psutil as _psutil
 from mlflow_perf.errors import SourceUnavailableError
 from mlflow_perf.model.columns import JOB_COLUMNS
 from mlflow_perf.node.exit_cause import has_own_procfs
-from mlflow_perf.readers.process.process import Usage
+from mlflow_perf.readers.process.usage import Usage
 from mlflow_perf.records import MB, Column
 
 
