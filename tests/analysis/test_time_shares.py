@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlflow_perf.analysis.time_shares import Span, average_demand, read_spans, split_time
+from mlflow_perf.analysis.span import Span
+from mlflow_perf.analysis.time_shares import (
+    average_demand,
+    average_shares,
+    read_spans,
+    split_time,
+    summarise_time,
+)
+from mlflow_perf.analysis.usage import Usage
 from mlflow_perf.model.document import NodeDocument
 
 SPAN = Span(
@@ -203,3 +211,48 @@ def test_a_job_waits_for_what_it_has_written_not_for_what_it_will_write() -> Non
     disk = [split_time(span)["disk"] for span in read_spans(node)]
     assert disk[:2] == [0.0, 0.0]
     assert min(disk[2:]) > 0.5
+
+
+def _slept(looks: float, blocked: float, *, used: float = 0.0) -> NodeDocument:
+    """Return eight seconds in which the node's disks stalled, and the job moved data."""
+    times: list[float | None] = [float(i) for i in range(9)]
+    moved = [2.0 * (time or 0.0) for time in times]
+    return NodeDocument(
+        summary={
+            "job_cpu_avg_cores": used, "cpu_limit_cores": 2.0, "duration_sec": 8.0,
+            "job_io_write_mb": 16.0, "job_looks": looks, "io_stall_pct": 90.0,
+            "job_blocked_pct": 100.0 * blocked / max(looks, 1.0),
+        },
+        reports={
+            "elapsed_sec": times,
+            "job_cpu_sec": [used * (time or 0.0) for time in times],
+            "io_stall_sec": [0.9 * (time or 0.0) for time in times],
+            "job_io_read_mb": [0.0] * 9,
+            "job_io_write_mb": [*moved],
+        },
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("looks", "blocked", "most"), [(0, 0, 0.9), (60, 0, 0.05), (60, 54, 0.9), (4, 0, 0.75)]
+)
+def test_a_job_waits_for_disks_no_longer_than_its_threads_were_seen_to(
+    looks: float, blocked: float, most: float
+) -> None:
+    """One that sleeps between its writes, beside others that call fsync, is in no queue of a disk.
+
+    The curves and the summary alone say the same.
+    """
+    document = _slept(looks, blocked)
+    spans = read_spans(document)
+    shares = average_shares(spans, [split_time(span) for span in spans])
+    assert shares["disk"] == pytest.approx(most)
+    assert shares["disk"] + shares["waiting"] == pytest.approx(1.0)
+    alone = summarise_time(Usage(document.summary, document.node))
+    assert split_time(alone)["disk"] == pytest.approx(most)
+
+
+def test_what_a_job_did_while_it_kept_a_cpu_busy_was_not_looked_at() -> None:
+    """Its shares stay as they are: there were no looks, and there is no time to limit."""
+    spans = read_spans(_slept(10, 0, used=1.0))
+    assert all(split_time(span)["disk"] == pytest.approx(0.0) for span in spans)

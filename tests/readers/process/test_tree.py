@@ -81,7 +81,8 @@ def test_usage_before_the_start_does_not_count(proc: Path) -> None:
         "job_cpu_sec": 0.0, "job_io_read_mb": 0.0, "job_io_write_mb": 0.0,
         "job_processes": 2.0, "job_mem_mb": 3.0, "job_read_calls": 0.0, "job_write_calls": 0.0,
         "job_threads": 2.0, "job_ran_sec": 0.0, "job_run_delay_sec": 0.0, "job_ran_beside_sec": 0.0,
-        "job_ran_apart_sec": 0.0, "job_system_sec": 0.0, "job_calls_mb": 0.0,
+        "job_ran_apart_sec": 0.0, "job_system_sec": 0.0, "job_calls_mb": 0.0, "job_looks": 0.0,
+        "job_blocked_looks": 0.0,
     }  # fmt: skip
     record(
         proc, 10, 1, cpu=550, children=100, rss=256, io=(6 * MB, 9 * MB), calls=(30, 4),
@@ -98,6 +99,20 @@ def test_usage_before_the_start_does_not_count(proc: Path) -> None:
     assert report["job_calls_mb"] == 4.0
     assert report["job_cpu_cores"] == pytest.approx(0.5)
     assert (report["job_io_read_mb"], report["job_io_write_mb"]) == (1.0, 2.0)
+    reader.close()
+
+
+def test_threads_are_looked_at_while_a_cpu_is_free(proc: Path) -> None:
+    """One of a child waits for a disk; while the job computes there is no such wait to see."""
+    reader = reader_of(proc)
+    read(reader)
+    for state in "SD":
+        put(proc / "11/task/11/stat", f"11 (a b) c) {state} 10 1")
+        read(reader)
+    record(proc, 10, 1, cpu=650, children=100, rss=256)
+    report = read(reader)
+    assert report["job_cpu_cores"] > 1.0
+    assert (report["job_looks"], report["job_blocked_looks"]) == (2.0, 1.0)
     reader.close()
 
 
@@ -288,6 +303,9 @@ class World:
 
     def read_schedule(self, pid: int, thread: int) -> tuple[int, int] | None:
         return None
+
+    def is_blocked(self, pid: int, thread: int) -> bool:
+        return False
 
     def peak_bytes(self, pid: int) -> int:
         return self.alive[pid].rss_bytes if pid in self.alive else 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow_perf.analysis.time_shares import Span
+from mlflow_perf.analysis.span import Span
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.json_io import read_number
 from mlflow_perf.model.callers import CodePlace, find_main_caller

@@ -14,8 +14,9 @@ from mlflow_perf.analysis.finding_places import find_function, find_part
 from mlflow_perf.analysis.finding_texts import SENTENCES, Facts
 from mlflow_perf.analysis.memory_trend import read_memory_trend
 from mlflow_perf.analysis.slow_nodes import describe_slow_nodes, read_durations
+from mlflow_perf.analysis.span import Span
 from mlflow_perf.analysis.step_causes import find_step_causes, read_loops
-from mlflow_perf.analysis.time_shares import Span, average_shares, read_spans, split_time
+from mlflow_perf.analysis.time_shares import average_shares, read_spans, split_time
 from mlflow_perf.analysis.usage import TOO_SHORT_SEC, Usage, ramp
 from mlflow_perf.core.format import duration as format_duration
 from mlflow_perf.core.format import format_count, join_some

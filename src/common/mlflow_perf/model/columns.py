@@ -68,6 +68,8 @@ JOB_COLUMNS = (
     Column("job_run_delay_sec", _COUNTER, "s", "Time in which they waited for a CPU meanwhile."),
     Column("job_ran_beside_sec", _COUNTER, "s", "Time in which others than the busiest ran."),
     Column("job_ran_apart_sec", _COUNTER, "s", "That of all but the busiest process."),
+    Column("job_looks", _COUNTER, "", "Looks at its threads while it used less than a CPU."),
+    Column("job_blocked_looks", _COUNTER, "", "Those that found one blocked, as by a disk."),
     Column("job_affinity_cpus", _GAUGE, "CPUs", "CPUs that threads which lack one may run on."),
     Column("job_quota_cores", _GAUGE, "CPUs", "Quota that the job gave to such threads."),
     # Of a command they are known at its end alone.

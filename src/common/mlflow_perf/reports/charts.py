@@ -16,7 +16,7 @@ _MOST_OTHER_CHARTS = 12
 NEVER_DRAWN = {
     "timestamp", "elapsed_sec", "cpu_busy_sec", "cpu_ticks_sec", "host_cpu_busy_sec",
     "host_cpu_ticks_sec", "host_cpu_cores", "job_cpu_sec", "job_mem_peak_mb", "oom_kills",
-    "job_system_sec", "job_calls_mb",
+    "job_system_sec", "job_calls_mb", "job_looks", "job_blocked_looks",
     "host_mem_mb", "job_ran_sec", "job_ran_beside_sec", "job_ran_apart_sec",
     "job_voluntary_switches", "job_involuntary_switches", "job_affinity_cpus", "job_quota_cores",
     "cgroup_held_mb",

@@ -46,6 +46,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "job_read_calls": "read calls",
         "job_write_calls": "write calls",
         "job_calls_mb": "read and written by calls",
+        "job_blocked_pct": "looks that found it blocked",
+        "job_looks": "looks at its threads",
     },
     "GPU": {
         "gpu_avg_utilization_pct": "GPU busy",

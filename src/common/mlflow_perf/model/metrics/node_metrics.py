@@ -192,6 +192,13 @@ METRICS: tuple[Metric, ...] = (
            "Share of the computing that others than the busiest process did at the time; none "
            "where a shell waits for one program.",
            by.ratio_pct("job_ran_apart_sec", "job_ran_sec")),
+    Metric("job_looks", "", "processes", "`job_looks` at the end − at the start",
+           "Looks at the states of the job's threads, while it used less than a CPU.",
+           by.total("job_looks")),
+    Metric("job_blocked_pct", "%", "processes", "`job_blocked_looks` / `job_looks`",
+           "Share of these looks that found a thread which the kernel blocked (state `D`), as it "
+           "does while it waits for a disk or a network file system.",
+           by.ratio_pct("job_blocked_looks", "job_looks"), "lower"),
     Metric("job_runnable_threads_avg", "", "processes",
            "`job_cpu_avg_cores` / (1 − `job_run_delay_pct` / 100)",
            "Threads of the job that ran or waited for a CPU, on average.", by.runnable_threads),

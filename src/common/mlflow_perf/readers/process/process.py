@@ -294,8 +294,15 @@ class ProcessTable:
 
     def is_runnable(self, pid: int, thread: int) -> bool:
         """Return whether a thread of a process runs or waits for a CPU."""
+        return self._read_state(pid, thread) == b"R"
+
+    def is_blocked(self, pid: int, thread: int) -> bool:
+        """Return whether a thread of a process waits for a disk, or is blocked otherwise."""
+        return self._read_state(pid, thread) == b"D"
+
+    def _read_state(self, pid: int, thread: int) -> bytes:
         data = self._folder.read(b"%d/task/%d/stat" % (pid, thread)) or b""
-        return data[data.rfind(b")") + 2 :].startswith(b"R")
+        return data[data.rfind(b")") + 2 :][:1]
 
     def find_cpus(self, thread: int) -> frozenset[int]:
         """Return the numbers of the CPUs on which a thread may run; none where that is unknown."""

@@ -41,6 +41,8 @@ _SHORT_SEC = 2.0
 # Number of processes, the largest first, whose own peak is asked of the kernel at each read.
 _PEAKS_ASKED = 3
 _PEAK_MARGIN = 1.02
+# A job that keeps a CPU busy waits for no disk as far as that can be told.
+_BUSY_CORES = 0.95
 
 
 class ProcessTreeReader:
@@ -281,6 +283,10 @@ class ProcessTreeReader:
             self._since, self._cpu_since = now, total.cpu_sec
         if self._cores is not None:
             report["job_cpu_cores"] = self._cores
+            if self._cores < _BUSY_CORES:
+                self._threads.look_for_blocked()
+        report["job_looks"] = float(self._threads.blocked.looks)
+        report["job_blocked_looks"] = float(self._threads.blocked.blocked)
         report["job_processes"] = float(len(self._members))
         together = self._measure_memory()
         if together:

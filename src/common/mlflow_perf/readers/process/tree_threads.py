@@ -12,6 +12,7 @@ from typing import Protocol
 
 from mlflow_perf.core.originals import time
 from mlflow_perf.core.own_cost import brought_thread_ids, working_thread_ids
+from mlflow_perf.readers.process.blocked import BlockedLooks
 from mlflow_perf.readers.process.process import Process
 
 # A tenth of a per cent of a core, and at the start enough for some hundreds of threads.
@@ -44,6 +45,10 @@ class ScheduleTable(Protocol):
 
     def is_runnable(self, pid: int, thread: int) -> bool:
         """Return whether a thread runs or waits for a CPU."""
+        ...
+
+    def is_blocked(self, pid: int, thread: int) -> bool:
+        """Return whether the kernel blocks a thread."""
         ...
 
     def find_cpus(self, thread: int) -> frozenset[int]:
@@ -129,6 +134,7 @@ class TreeThreads:
         beside_sec: Of `ran_sec`, that of all but the busiest thread of each process between two
             readings.
         apart_sec: Of `ran_sec`, that of all but the busiest process between two readings.
+        blocked: The looks for threads that wait for a disk.
     """
 
     def __init__(
@@ -140,6 +146,7 @@ class TreeThreads:
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._table, self._clock, self._cpu_clock = table, clock, cpu_clock
+        self.blocked = BlockedLooks(table.is_blocked)
         self._looked: dict[int, _Looked] = {}
         self._seen, self._short = _Seen(), _ShortThreads()
         for process in members:
@@ -212,6 +219,11 @@ class TreeThreads:
         self.waited_sec = max(self.waited_sec, seen.waited_sec + waited_sec)
         self.beside_sec = max(self.beside_sec, seen.beside_sec * part)
         self.apart_sec = max(self.apart_sec, seen.apart_sec * part)
+
+    def look_for_blocked(self) -> None:
+        """Look whether the kernel blocks one of the threads that were read."""
+        known = ((pid, thread) for pid, one in self._looked.items() for thread in one.threads)
+        self.blocked.look([*known])
 
     def list_waiting(self) -> set[int]:
         """Return the PIDs of the processes that waited for a CPU lately."""
