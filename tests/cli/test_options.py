@@ -48,3 +48,15 @@ def test_a_text_is_written_to_a_file_or_printed(
     assert capsys.readouterr().out == "text\n"
     with pytest.raises(SettingError, match="cannot be written: No such file"):
         write(str(tmp_path / "no" / "out.md"), "")
+
+
+@pytest.mark.parametrize("is_summary", [False, True])
+def test_the_summary_of_a_step_of_github_actions_keeps_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_summary: bool
+) -> None:
+    """A step may write a heading before, and have two gates; any other file is replaced."""
+    file = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file if is_summary else tmp_path / "other.md"))
+    for text in ("first\n", "second\n"):
+        write(str(file), text)
+    assert file.read_text() == ("first\n" if is_summary else "") + "second\n"

@@ -111,6 +111,15 @@ def test_without_a_journal_the_warning_says_that_the_report_is_lost(
     assert "was not sent and is lost: ConnectionRefusedError" in caplog.text
 
 
+def test_what_is_sent_again_later_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, delivery: Delivery
+) -> None:
+    """A job that was asked to end sends its report so far; its end says what became of it."""
+    monkeypatch.setattr(module, "is_refused", lambda uri, **_: True)
+    assert not dispatch(delivery, None, deadline=time.monotonic(), is_last=False)
+    assert caplog.messages == []
+
+
 def test_where_the_disk_is_full_the_warning_says_what_was_kept(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

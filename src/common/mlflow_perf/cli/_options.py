@@ -89,6 +89,8 @@ def split(text: str) -> list[str]:
 def write(path: str, text: str) -> None:
     """Write a text to a file, or to standard output for `-`.
 
+    The summary of a step of GitHub Actions keeps what the step wrote there before.
+
     Raises:
         SettingError: The file cannot be written.
     """
@@ -96,6 +98,8 @@ def write(path: str, text: str) -> None:
         click.echo(text, nl=not text.endswith("\n"))
         return
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        is_summary = path == os.environ.get("GITHUB_STEP_SUMMARY")
+        with Path(path).open("a" if is_summary else "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise SettingError(f"{path!r} cannot be written: {error.strerror or error}.") from error

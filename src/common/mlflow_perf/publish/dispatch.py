@@ -76,9 +76,9 @@ class ReportKeeper(Protocol):
 
 def dispatch(
     delivery: Delivery, journal: ReportKeeper | None, *, deadline: float, secure: bool = False,
-    interrupt: BaseException | None = None,
+    interrupt: BaseException | None = None, is_last: bool = True,
 ) -> bool:  # fmt: skip
-    """Send a report to MLflow, or leave it in the journal for `mlflow-perf recover`.
+    """Send a report to MLflow, or leave it in the journal for `recover`; return if it was sent.
 
     Args:
         delivery: The report. Its run has an id afterwards.
@@ -87,9 +87,7 @@ def dispatch(
             minutes longer, unless `secure`.
         secure: Whether the journal gets the report first, because the job may be killed meanwhile.
         interrupt: What left so little time; where that is too short, it is the reason.
-
-    Returns:
-        Whether it was sent.
+        is_last: Whether nothing is sent of this recording later: a failure is said aloud.
     """
     claim, uri, sent = delivery.run.claim(), delivery.run.tracking_uri, Event()
     knock_until = min(deadline, time.monotonic() + _KNOCK_SEC)
@@ -125,7 +123,8 @@ def dispatch(
         _log.debug("Not sent:", exc_info=True)
         is_interrupted = not isinstance(error, Exception) or is_from_handler(error)
         with contextlib.ExitStack() as otherwise:
-            otherwise.callback(_keep, delivery, journal, error, interrupt)
+            if is_last:
+                otherwise.callback(_keep, delivery, journal, error, interrupt)
             otherwise.callback(claim.withdraw)
             if is_interrupted and sent.wait(_INTERRUPTED_SEC):
                 otherwise.pop_all()

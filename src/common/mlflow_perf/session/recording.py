@@ -346,7 +346,7 @@ class Recording:
             if not (self._finished or self._collector is None or self.run.is_left):
                 deadline = time.monotonic() + limit_sec
                 self.finder.settle(limit_sec / 2)
-                dispatch(self._make_delivery(outcome), None, deadline=deadline)
+                dispatch(self._make_delivery(outcome), None, deadline=deadline, is_last=False)
         finally:
             self._sending.release()
 
