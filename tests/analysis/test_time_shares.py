@@ -12,6 +12,7 @@ from mlflow_perf.analysis.span import Span
 from mlflow_perf.analysis.time_shares import (
     average_demand,
     average_shares,
+    divide_activity,
     read_spans,
     split_time,
     summarise_time,
@@ -211,6 +212,27 @@ def test_a_job_waits_for_what_it_has_written_not_for_what_it_will_write() -> Non
     disk = [split_time(span)["disk"] for span in read_spans(node)]
     assert disk[:2] == [0.0, 0.0]
     assert min(disk[2:]) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("facts", "starved"),
+    [
+        ({}, 0.4),
+        ({"job_threads_max": 1.0}, 0.1),
+        ({"job_threads_max": 2.0}, 0.4),
+        ({"job_threads_max": 2.0, "job_ran_beside_pct": 1.0, "job_ran_apart_pct": 0.0}, 0.1),
+    ],
+)
+def test_a_host_takes_no_more_from_a_thread_than_it_lacks(
+    facts: dict[str, float], starved: float
+) -> None:
+    """One that ran for 90% of the time lost at most the rest, whatever the whole machine lost."""
+    summary = {
+        "job_cpu_avg_cores": 0.9, "cpu_limit_cores": 4.0, "duration_sec": 10.0,
+        "cpu_avg_utilization_pct": 60.0, "cpu_steal_pct": 24.0, "job_run_delay_pct": 0.0,
+    }  # fmt: skip
+    span = summarise_time(Usage({**summary, **facts}, {}))
+    assert divide_activity(span)[1] == pytest.approx(starved, abs=0.01)
 
 
 def _slept(looks: float, blocked: float, *, used: float = 0.0) -> NodeDocument:

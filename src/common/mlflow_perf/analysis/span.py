@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from mlflow_perf.analysis.usage import ramp
@@ -29,6 +30,7 @@ class Span:
         mem_stall: The same for memory.
         throttled: Share of the time in which the quota held the job back.
         stolen: Share of its CPU time that the host took for other machines.
+        most_busy: CPUs that its threads can have kept busy together.
         disk_mb_s: What the job read from and wrote to disks; the node if `own_io` is false.
         mean_disk_mb_s: The same until this span's end, per second of the whole run: writes reach a
             disk in bursts, and a job waits for what it has written, not for what it will write.
@@ -61,6 +63,7 @@ class Span:
     mem_stall: float = 0.0
     throttled: float = 0.0
     stolen: float = 0.0
+    most_busy: float = math.inf
     disk_mb_s: float = 0.0
     mean_disk_mb_s: float = 0.0
     own_io: bool = False
@@ -86,6 +89,7 @@ class Span:
         is estimated from the node's stalls and from how busy others kept the CPUs.
         """
         used = self.used / (1.0 - min(self.stolen, 0.95))
+        used = max(self.used, min(used, self.most_busy))
         if self.run_delay is not None:
             demand = used / (1.0 - min(self.run_delay, 0.99))
             # Threads that take turns are runnable together for moments, but run one at a time.

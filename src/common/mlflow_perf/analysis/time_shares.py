@@ -25,6 +25,7 @@ from mlflow_perf.analysis.usage import (
 from mlflow_perf.model.document import NodeDocument
 
 _MOST_SPANS = 100
+_HARDLY_PCT = 5.0  # of the computing; the shell around a program does less
 _BUSY_CORES = 0.95  # its threads are looked at where it uses less
 _DELAY_KNOWN = 0.5  # of an interval's CPU time, the least whose threads' waits are known
 _LEAST_CORES = 0.001  # less is no share of a CPU: a foreign document's mistake
@@ -49,7 +50,7 @@ _USED = {
 }  # fmt: skip
 """The columns that spans are made of."""
 
-_OF_THE_RUN = ("peak_used", "stolen", "has_gpu", "mean_gpu", "mem_pct", "own_mem")
+_OF_THE_RUN = ("peak_used", "stolen", "most_busy", "has_gpu", "mean_gpu", "mem_pct", "own_mem")
 """Figures of a span that are those of the whole run."""
 
 _STALL_BOOST = 4.0
@@ -122,6 +123,7 @@ def _read_whole(usage: Usage) -> Span:
         mem_stall=usage["mem_stall_pct"] / 100.0,
         throttled=usage["cpu_throttled_pct"] / 100.0,
         stolen=usage.stolen_pct / 100.0,
+        most_busy=_count_busy(usage),
         disk_mb_s=sum(usage[key] for key in keys) / seconds if seconds > 0 else 0.0,
         calls_per_sec=calls / seconds if seconds > 0 else 0.0,
         calls_mb_s=usage["job_calls_mb"] / max(seconds, 1e-9) if "job_calls_mb" in usage else None,
@@ -143,6 +145,14 @@ def _read_whole(usage: Usage) -> Span:
         own_mem=usage.knows_own_memory,
         at_own_quota=usage.own_quota > 0,
     )
+
+
+def _count_busy(usage: Usage) -> float:
+    """Return how many CPUs threads of the job can have kept busy together, over the whole block."""
+    others = ("job_ran_beside_pct", "job_ran_apart_pct")
+    if all(key in usage and usage[key] < _HARDLY_PCT for key in others):
+        return 1.0
+    return usage["job_threads_max"] or math.inf
 
 
 def _make_report_spans(document: NodeDocument, usage: Usage, whole: Span) -> Iterator[Span]:
