@@ -106,8 +106,10 @@ def test_threads_are_looked_at_while_a_cpu_is_free(proc: Path) -> None:
     """One of a child waits for a disk; while the job computes there is no such wait to see."""
     reader = reader_of(proc)
     read(reader)
+    read(reader)  # it has moved nothing yet
+    record(proc, 11, 10, cpu=50, rss=512, io=(MB, 0), threads={11: (0, 0), 12: (0, 0)})
     for state in "SD":
-        put(proc / "11/task/11/stat", f"11 (a b) c) {state} 10 1")
+        put(proc / "11/task/12/stat", f"12 (a b) c) {state} 10 1")
         read(reader)
     record(proc, 10, 1, cpu=650, children=100, rss=256)
     report = read(reader)

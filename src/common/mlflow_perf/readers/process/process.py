@@ -18,8 +18,8 @@ from mlflow_perf.readers.process.reaped import (
     is_childless,
     read_own_faults,
     read_own_peak,
+    read_reaped_and_share,
     read_reaped_sec,
-    read_system_share,
 )
 from mlflow_perf.readers.process.shares import Shares
 from mlflow_perf.readers.process.usage import Usage
@@ -243,8 +243,8 @@ class ProcessTable:
             pages = (self._read(b"%d/statm" % pid) or b"").split(None, 2)
             if len(pages) > 1:
                 process.rss_bytes = int(pages[1]) * self._page
-            process.children_sec = read_reaped_sec()
-            system = read_system_share() * (own + process.children_sec)
+            process.children_sec, share = read_reaped_and_share()
+            system = share * (own + process.children_sec)
         else:
             fields = self._read_stat(pid)
             if fields is None or int(fields[19]) != process.started:
@@ -301,8 +301,12 @@ class ProcessTable:
         return self._read_state(pid, thread) == b"D"
 
     def _read_state(self, pid: int, thread: int) -> bytes:
-        data = self._folder.read(b"%d/task/%d/stat" % (pid, thread)) or b""
-        return data[data.rfind(b")") + 2 :][:1]
+        if thread == pid:  # the file of the process, which is open, has the state of this one
+            data = self._read(b"%d/stat" % pid) or b""
+        else:
+            data = self._folder.read(b"%d/task/%d/stat" % (pid, thread)) or b""
+        state = data.rfind(b")") + 2
+        return data[state : state + 1]
 
     def find_cpus(self, thread: int) -> frozenset[int]:
         """Return the numbers of the CPUs on which a thread may run; none where that is unknown."""

@@ -106,12 +106,15 @@ def read_reaped_sec() -> float:
     return children.ru_utime + children.ru_stime
 
 
-def read_system_share() -> float:
-    """Return the share of the CPU time of this process and its reaped children in the kernel."""
-    both = getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN)
-    system_sec = sum(one.ru_stime for one in both)
-    used_sec = system_sec + sum(one.ru_utime for one in both)
-    return system_sec / used_sec if used_sec else 0.0
+def read_reaped_and_share() -> tuple[float, float]:
+    """Return what `read_reaped_sec` does, and the kernel's share of the CPU time of all.
+
+    All are the reaped children and this process.
+    """
+    own, children = getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN)
+    system_sec = own.ru_stime + children.ru_stime
+    used_sec = own.ru_utime + children.ru_utime + system_sec
+    return children.ru_utime + children.ru_stime, system_sec / used_sec if used_sec else 0.0
 
 
 def read_switches(*, own: bool) -> tuple[int, int]:

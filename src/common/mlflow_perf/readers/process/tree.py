@@ -41,8 +41,9 @@ _SHORT_SEC = 2.0
 # Number of processes, the largest first, whose own peak is asked of the kernel at each read.
 _PEAKS_ASKED = 3
 _PEAK_MARGIN = 1.02
-# A job that keeps a CPU busy waits for no disk as far as that can be told.
+# A job that keeps a CPU busy, or has moved next to nothing, waits for no disk.
 _BUSY_CORES = 0.95
+_MOVED_BYTES = 64 * 1024
 
 
 class ProcessTreeReader:
@@ -283,7 +284,8 @@ class ProcessTreeReader:
             self._since, self._cpu_since = now, total.cpu_sec
         if self._cores is not None:
             report["job_cpu_cores"] = self._cores
-            if self._cores < _BUSY_CORES:
+            has_moved = total.read_bytes + total.write_bytes >= _MOVED_BYTES
+            if has_moved and self._cores < _BUSY_CORES:
                 self._threads.look_for_blocked()
         report["job_looks"] = float(self._threads.blocked.looks)
         report["job_blocked_looks"] = float(self._threads.blocked.blocked)
