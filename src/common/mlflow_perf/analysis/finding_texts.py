@@ -8,7 +8,7 @@ from statistics import median
 
 from mlflow_perf.analysis.memory_trend import MemoryTrend
 from mlflow_perf.analysis.span import Span
-from mlflow_perf.analysis.time_shares import average_demand, find_disk_waits, summarise_time
+from mlflow_perf.analysis.time_shares import average_demand, summarise_time
 from mlflow_perf.analysis.usage import Usage
 from mlflow_perf.analysis.wanted_cpus import (
     FULL_PCT,
@@ -218,7 +218,7 @@ def describe_disk(facts: Facts) -> tuple[str, str]:
     moved = sum(usage[key] for key in keys)
     rate = f"{one_decimal(moved / seconds)} MB/s moved"
     called = usage["job_calls_mb"] or moved
-    if calls and find_disk_waits(facts.spans) < facts.totals["disk"] / 2:
+    if calls / seconds >= 500 and called * 1024 / calls < 64:
         text = f"The job made {calls:,.0f} reads and writes of {called * 1024 / calls:.1f} KB each"
         return f"{text} ({rate})", "use fewer, larger files and requests"
     stall = span.blocked * max(usage["io_stall_pct"], usage["iowait_pct"] * max(usage.cores, 1))

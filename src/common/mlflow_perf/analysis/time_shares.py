@@ -86,15 +86,10 @@ def _limit_waits(spans: list[Span], usage: Usage) -> list[Span]:
     most = min(1.0, (blocked + 3.0 + 2.0 * math.sqrt(blocked)) / looks)
     looked = [span for span in spans if span.used < _BUSY_CORES] or spans
     most_sec = most * sum(span.seconds for span in looked)
-    waits_sec = find_disk_waits(spans) * sum(span.seconds for span in spans)
+    shares = [split_time(replace(span, calls_per_sec=0.0)) for span in spans]  # the waits alone
+    waits_sec = average_shares(spans, shares)["disk"] * sum(span.seconds for span in spans)
     part = min(1.0, most_sec / waits_sec) if waits_sec else 1.0
     return [replace(span, blocked=part) for span in spans]
-
-
-def find_disk_waits(spans: Sequence[Span]) -> float:
-    """Return the share of the time in which the job waited for disks, without small requests."""
-    shares = [split_time(replace(span, calls_per_sec=0.0)) for span in spans]
-    return average_shares(spans, shares)["disk"]
 
 
 def _read_whole(usage: Usage) -> Span:

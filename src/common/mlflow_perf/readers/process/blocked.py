@@ -6,10 +6,13 @@ network file system, is blocked in the kernel (state `D`, as `ps` and `vmstat` s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 _MOST_THREADS = 16
 """Threads of one look. More cost more than a sample may."""
+_BUSY_CORES, _MOVED_MB = 0.95, 0.0625
+_SHORT_WAITS_PER_SEC = 200.0
 
 
 class BlockedLooks:
@@ -25,8 +28,26 @@ class BlockedLooks:
 
     def __init__(self, is_blocked: Callable[[int, int], bool]) -> None:
         self._is_blocked = is_blocked
-        self._next = 0
+        self._next, self._switches, self._at = 0, 0.0, math.inf
         self.looks = self.blocked = 0
+
+    def is_time(self, report: Mapping[str, float], now: float, *, within: bool) -> bool:
+        """Return whether a look would tell something of the time since this was asked before.
+
+        A job that keeps a CPU busy, or has moved next to nothing, waits for no disk. Until a look
+        from within a Python process has read the state, a short wait of another thread is over.
+
+        Args:
+            report: What the job used so far.
+            now: Monotonic seconds.
+            within: Whether this process is of the job.
+        """
+        switches = report.get("job_voluntary_switches", 0.0)
+        many = (switches - self._switches) > _SHORT_WAITS_PER_SEC * (now - self._at)
+        self._switches, self._at = switches, now
+        moved_mb = report["job_io_read_mb"] + report["job_io_write_mb"]
+        is_free = report["job_cpu_cores"] < _BUSY_CORES and moved_mb >= _MOVED_MB
+        return is_free and not (within and many)
 
     def look(self, threads: Sequence[tuple[int, int]]) -> None:
         """Look at threads, at most sixteen; of more, at others each time.

@@ -41,9 +41,6 @@ _SHORT_SEC = 2.0
 # Number of processes, the largest first, whose own peak is asked of the kernel at each read.
 _PEAKS_ASKED = 3
 _PEAK_MARGIN = 1.02
-# A job that keeps a CPU busy, or has moved next to nothing, waits for no disk.
-_BUSY_CORES = 0.95
-_MOVED_BYTES = 64 * 1024
 
 
 class ProcessTreeReader:
@@ -252,13 +249,7 @@ class ProcessTreeReader:
         # The sampler counts from the first reading: for a command, that is its own start.
         total = self._update() if self._was_read else Usage()
         self._was_read = True
-        report["job_cpu_sec"] = total.cpu_sec
-        report["job_system_sec"] = total.system_sec
-        report["job_io_read_mb"] = total.read_bytes / MB
-        report["job_io_write_mb"] = total.write_bytes / MB
-        report["job_read_calls"] = float(total.read_calls)
-        report["job_write_calls"] = float(total.write_calls)
-        report["job_calls_mb"] = total.called_bytes / MB
+        report.update(total.as_report())
         self._threads.update(self._members.values(), total.cpu_sec)
         report["job_ran_sec"] = self._threads.ran_sec
         report["job_run_delay_sec"] = self._threads.waited_sec
@@ -284,9 +275,7 @@ class ProcessTreeReader:
             self._since, self._cpu_since = now, total.cpu_sec
         if self._cores is not None:
             report["job_cpu_cores"] = self._cores
-            has_moved = total.read_bytes + total.write_bytes >= _MOVED_BYTES
-            if has_moved and self._cores < _BUSY_CORES:
-                self._threads.look_for_blocked()
+            self._threads.look_for_blocked(report, now)
         report["job_looks"] = float(self._threads.blocked.looks)
         report["job_blocked_looks"] = float(self._threads.blocked.blocked)
         report["job_processes"] = float(len(self._members))

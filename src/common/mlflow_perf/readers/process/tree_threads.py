@@ -6,7 +6,7 @@ half of a CPU: there are twice as many runnable threads as CPUs for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -220,10 +220,16 @@ class TreeThreads:
         self.beside_sec = max(self.beside_sec, seen.beside_sec * part)
         self.apart_sec = max(self.apart_sec, seen.apart_sec * part)
 
-    def look_for_blocked(self) -> None:
-        """Look whether the kernel blocks one of the threads that were read."""
+    def look_for_blocked(self, report: Mapping[str, float], now: float) -> None:
+        """Look whether the kernel blocks one of the threads that were read.
+
+        Args:
+            report: What the job used so far.
+            now: Monotonic seconds.
+        """
         known = ((pid, thread) for pid, one in self._looked.items() for thread in one.threads)
-        self.blocked.look([*known])
+        if self.blocked.is_time(report, now, within=self._table.own_pid in self._looked):
+            self.blocked.look([*known])
 
     def list_waiting(self) -> set[int]:
         """Return the PIDs of the processes that waited for a CPU lately."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlflow_perf.records import MB
+
 
 @dataclass(slots=True)
 class Usage:
@@ -36,6 +38,18 @@ class Usage:
         self.read_calls += other.read_calls
         self.write_calls += other.write_calls
         self.called_bytes += other.called_bytes
+
+    def as_report(self) -> dict[str, float]:
+        """Return the columns of a report."""
+        return {
+            "job_cpu_sec": self.cpu_sec,
+            "job_system_sec": self.system_sec,
+            "job_io_read_mb": self.read_bytes / MB,
+            "job_io_write_mb": self.write_bytes / MB,
+            "job_read_calls": float(self.read_calls),
+            "job_write_calls": float(self.write_calls),
+            "job_calls_mb": self.called_bytes / MB,
+        }
 
     def raise_to(self, now: Usage, *, since: Usage) -> None:
         """Take the growth of each figure since a base, unless the figure would fall."""
