@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from mlflow_perf.node.exit_cause import (
     boot_id,
     count_new_oom_kills,
     has_own_procfs,
+    machine_id,
     name_signal,
     read_oom_counts,
 )
@@ -26,6 +28,14 @@ def test_a_signal_has_a_name() -> None:
 def test_the_id_of_a_boot_stays_until_the_next_boot() -> None:
     """Two readings within one boot are equal."""
     assert boot_id() == boot_id()
+
+
+def test_two_hosts_have_two_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both may call their namespace of processes `pid:[4026531836]`."""
+    here = machine_id()
+    assert machine_id() == here
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    assert machine_id() != here
 
 
 @pytest.mark.parametrize(("number", "expected"), [("its own", True), ("1", False), (None, True)])

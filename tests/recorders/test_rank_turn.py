@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlflow_perf.node.exit_cause import pid_namespace
+from mlflow_perf.node.exit_cause import machine_id
 from mlflow_perf.recorders import rank_turn
 from mlflow_perf.recorders.rank_turn import RankTurn, is_left_over
 
@@ -135,18 +135,18 @@ def test_the_file_is_removed_at_the_exit(ranks: _Ranks, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("namespace", "days", "is_dead"),
-    [(pid_namespace(), 0, True), ("pid:[1]", 6, False), ("pid:[1]", 8, True)],
+    ("machine", "days", "is_dead"),
+    [(machine_id(), 0, True), ("another", 29, False), ("another", 31, True)],
 )
 def test_the_file_of_a_dead_rank_is_left_over(
-    tmp_path: Path, namespace: str, days: int, is_dead: bool
+    tmp_path: Path, machine: str, days: int, is_dead: bool
 ) -> None:
-    """One of another container cannot be seen, whether it lives or not: it is given a week."""
+    """One of another machine cannot be seen, whether it lives or not: it is given a month."""
     dead = subprocess.Popen(["true"])
     dead.wait()
     mine, left = tmp_path / "0.rank", tmp_path / "1.rank"
     for file, pid in ((mine, os.getpid()), (left, dead.pid)):
-        file.write_text(f"{pid} {namespace}")
+        file.write_text(f"{pid} {machine}")
         then = time.time() - days * 24 * 3600
         os.utime(file, (then, then))
     assert not is_left_over(mine)

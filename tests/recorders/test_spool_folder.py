@@ -261,7 +261,7 @@ def test_a_rank_says_how_its_block_ended_and_one_that_died_was_killed(
     _folder(1, ranks=3)
     assert _folder(0, ranks=3).list_other_ends() == []
     # A process of another container cannot be seen, whether it lives or not.
-    monkeypatch.setattr(spool_folder, "pid_namespace", lambda: "pid:[1]")
+    monkeypatch.setattr(spool_folder, "machine_id", lambda: "another")
     assert first.list_other_ends() == [failed]
     first.remove()
     assert first.path is not None
@@ -362,12 +362,21 @@ def test_what_a_killed_first_rank_left_stays_while_another_rank_records() -> Non
     assert [*base.iterdir()] == []
 
 
-def test_a_folder_without_a_first_rank_is_kept_for_a_week() -> None:
+def test_a_folder_without_a_first_rank_is_kept_for_a_month() -> None:
     """It may come late, and would miss the rank that has come and died."""
     base = _die(1)
     remove_dead_ranks()
     (folder,) = base.iterdir()
-    then = time.time() - 8 * 24 * 3600
+    then = time.time() - 31 * 24 * 3600
     os.utime(folder, (then, then))
     remove_dead_ranks()
     assert [*base.iterdir()] == []
+
+
+def test_what_lives_on_another_machine_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes may share a folder for temporary files, and their processes' ids mean nothing here."""
+    base = _die(0, 1)
+    left = {*base.iterdir()}
+    monkeypatch.setattr(rank_turn, "machine_id", lambda: "another")
+    remove_dead_ranks()
+    assert {*base.iterdir()} == left

@@ -7,10 +7,12 @@ was killed.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import re
 import signal
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +44,12 @@ def pid_namespace() -> str:
     with contextlib.suppress(OSError):
         return str(Path("/proc/self/ns/pid").readlink())
     return ""
+
+
+def machine_id() -> str:
+    """Return a short name of where this process's id means this process: host, boot, namespace."""
+    place = f"{socket.gethostname()} {boot_id()} {pid_namespace()}"
+    return hashlib.sha256(place.encode()).hexdigest()[:8]
 
 
 def _read(path: str) -> str | None:

@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 
 from mlflow_perf.core.interrupt_flag import at_exit
-from mlflow_perf.node.exit_cause import pid_namespace
+from mlflow_perf.node.exit_cause import machine_id
 
-_LEFT_OVER_SEC = 7 * 24 * 3600.0
+_LEFT_OVER_SEC = 30 * 24 * 3600.0
 
 
 @dataclass
@@ -67,7 +67,7 @@ class LeadingBlock:
         """Tell the other ranks, if that is possible."""
         with contextlib.suppress(OSError):
             fresh = file.with_suffix(".fresh")
-            text = f"{os.getpid()} {pid_namespace()} {self.number} {self.is_open:d} {self.name}"
+            text = f"{os.getpid()} {machine_id()} {self.number} {self.is_open:d} {self.name}"
             fresh.write_text(text, encoding="utf-8")
             fresh.replace(file)
 
@@ -151,18 +151,18 @@ class RankTurn:
 
 
 def is_left_over(file: Path) -> bool:
-    """Return whether the rank is dead that wrote a file which begins with its id and namespace.
+    """Return whether the rank is dead that wrote a file which begins with its id and machine.
 
-    The processes of another container cannot be seen: they count as dead after a week.
+    The processes of another machine or container cannot be seen: they count as dead after a month.
     """
     with contextlib.suppress(OSError, ValueError, OverflowError):
-        pid, namespace = file.read_text(encoding="utf-8").split(" ")[:2]
-        return (namespace == pid_namespace() or is_old(file)) and not psutil.pid_exists(int(pid))
+        pid, machine = file.read_text(encoding="utf-8").split(" ")[:2]
+        return (machine == machine_id() or is_old(file)) and not psutil.pid_exists(int(pid))
     return False
 
 
 def is_old(file: Path) -> bool:
-    """Return whether a file, or what is in a folder, was last changed a week ago.
+    """Return whether a file, or what is in a folder, was last changed a month ago.
 
     Raises:
         OSError: When it is gone.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import socket
 import time
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from mlflow_perf.core.format import format_count
 from mlflow_perf.core.program_age import process_age_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.temporary import find_temporary_folder
-from mlflow_perf.node.exit_cause import boot_id, pid_namespace
+from mlflow_perf.node.exit_cause import machine_id
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import BLOCK, COMMAND, RankCommand, RankCommands
@@ -127,7 +126,7 @@ class SpoolFolder:
         if path.is_symlink():
             raise PermissionError(f"{path} is a link")
         (path / f"{node.rank}{BLOCK}").unlink(missing_ok=True)
-        recording = f"{os.getpid()} {pid_namespace()}"
+        recording = f"{os.getpid()} {machine_id()}"
         (path / f"{node.rank}{_RECORDING}").write_text(recording, encoding="ascii")
         (path / f"{node.rank}{_STARTED}").write_text(self._turn.name, encoding="utf-8")
         return path
@@ -137,7 +136,7 @@ class SpoolFolder:
         if self.is_shared and self.path is not None:
             with contextlib.suppress(OSError):
                 fresh = self.path / f"{self._node.rank}.fresh"
-                text = f"{os.getpid()} {pid_namespace()} {run_id or ''}"
+                text = f"{os.getpid()} {machine_id()} {run_id or ''}"
                 fresh.write_text(text, encoding="utf-8")
                 fresh.replace(self.path / _SAMPLER)
 
@@ -303,7 +302,8 @@ def remove_left_over(parent: Path) -> None:
 def remove_dead_ranks() -> None:
     """Delete the folders of this user's jobs here whose first rank was killed, or never came.
 
-    A folder without a first rank is kept for a week: that rank may still come.
+    A folder without a first rank is kept for a month: that rank may still come. So is what another
+    machine or container left where they share this place: its processes cannot be seen from here.
     """
     with contextlib.suppress(OSError):
         for found in _find_base().glob(f"{_SHARED}*"):
@@ -341,8 +341,7 @@ def _remove(folder: Path) -> None:
 
 def _name_machine() -> str:
     """Return the start of the names of the folders whose process's id can be looked up here."""
-    place = f"{socket.gethostname()} {boot_id()} {pid_namespace()}".encode()
-    return f"{spool.PREFIX}{hashlib.sha256(place).hexdigest()[:8]}_"
+    return f"{spool.PREFIX}{machine_id()}_"
 
 
 def _count_recording(folder: Path, *, but: int = -1) -> int:
@@ -372,6 +371,6 @@ def _lives(file: Path) -> bool:
 def _has_died(file: Path) -> bool:
     """Return whether a rank died while it recorded: in another container it cannot be seen."""
     with contextlib.suppress(OSError, ValueError):
-        namespace = file.read_text(encoding="ascii").partition(" ")[2]
-        return namespace == pid_namespace() and not _lives(file) and file.exists()
+        machine = file.read_text(encoding="ascii").partition(" ")[2]
+        return machine == machine_id() and not _lives(file) and file.exists()
     return False
