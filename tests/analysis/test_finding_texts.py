@@ -16,7 +16,7 @@ from mlflow_perf.analysis.finding_texts import (
 )
 from mlflow_perf.analysis.findings import KINDS, findings_of
 from mlflow_perf.analysis.memory_trend import MemoryTrend
-from mlflow_perf.analysis.time_shares import read_spans
+from mlflow_perf.analysis.time_shares import read_spans, summarise_time
 from mlflow_perf.analysis.usage import Usage
 from mlflow_perf.model.document import NodeDocument
 
@@ -202,6 +202,22 @@ def test_others_on_the_one_cpu_that_the_job_chose_are_named_beside_its_choice() 
     evidence, do = SENTENCES["contended"](Facts(usage, [], {"contended": 0.5}, MemoryTrend()))
     assert "others 0.5; its own affinity allows 1 of 2 CPUs" in evidence
     assert do.startswith("let it use more")
+
+
+@pytest.mark.parametrize(
+    ("figures", "do"),
+    [
+        ({"job_affinity_cpus": 1.2}, "start 1 at a time, or "),
+        ({"cpu_limit_cores": 1.6}, "start 2 at a time"),
+        ({"cpu_limit_cores": 0.3}, "start 1 at a time"),
+    ],
+)
+def test_threads_to_start_are_a_whole_number(figures: dict[str, float], do: str) -> None:
+    """A mean of the affinity, or a quota, is no number of threads."""
+    facts = Facts(
+        Usage({**_PINNED, **figures}), [summarise_time(Usage(_PINNED))], {}, MemoryTrend()
+    )
+    assert SENTENCES["oversubscribed"](facts)[1].startswith(do)
 
 
 def test_others_that_used_what_the_job_missed_are_blamed() -> None:

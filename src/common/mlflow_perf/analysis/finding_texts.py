@@ -171,10 +171,10 @@ def describe_oversubscribed(facts: Facts) -> tuple[str, str]:
     if facts.allowed:
         text = f"The job had {threads} to run on {facts.allowed}, which its own affinity allows "
         text += f"({one_decimal(usage.used_cores)} used)"
-        return text, f"start {one_decimal(usage.affinity_cpus)} at a time, or {_LIFT}"
+        return text, f"start {max(1, round(usage.affinity_cpus))} at a time, or {_LIFT}"
     cpus = format_count(usage.cores, "CPU")
     text = f"The job had {threads} to run on {cpus} ({facts.used} used)"
-    do = f"start {one_decimal(usage.cores)} at a time"
+    do = f"start {max(1, round(usage.cores))} at a time"
     return text, do if is_serial(usage) else f"{do}, or ask for more CPUs"
 
 
