@@ -83,6 +83,18 @@ def test_a_thread_has_a_usual_stack_beside_small_ones() -> None:
     assert sizes[0] >= 1 << 20 > sizes[1]
 
 
+@pytest.mark.parametrize("size", [0, 64 << 20])
+def test_a_large_stack_of_the_jobs_threads_stays(size: int) -> None:
+    """A deep recursion needs it, and Python's question for the size sets it to the default."""
+    before = threading.stack_size(size)
+    try:
+        thread = Thread(lambda: None, name="any")
+        thread.start()
+        thread.join(30)
+    finally:
+        assert threading.stack_size(before) == size
+
+
 def test_an_event_wakes_all_who_wait() -> None:
     """Each waiting thread goes on when it is set; who comes later does not wait."""
     event, woken = Event(), []

@@ -163,8 +163,9 @@ def _signals_blocked() -> Iterator[None]:
 @contextlib.contextmanager
 def _enough_stack() -> Iterator[None]:
     """Let a new thread have a usual stack where the job has chosen a small one for its own."""
-    chosen = _native.stack_size()
+    chosen = _native.stack_size()  # this sets it, too: to the default
     if not 0 < chosen < _STACK_BYTES:
+        _native.stack_size(chosen)
         yield
         return
     _native.stack_size(_STACK_BYTES)
