@@ -15,7 +15,7 @@ from mlflow_perf.core import originals as _originals  # noqa: F401 - before the 
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.core.no_effect import explain_import, is_from_handler, warn_no_effect
 from mlflow_perf.core.replaced import explain_replaced
-from mlflow_perf.core.submodules import load_submodule
+from mlflow_perf.core.submodules import import_unseen, load_submodule
 
 if TYPE_CHECKING:  # what `__getattr__` returns, for type checkers and editors
     from mlflow_perf.analysis.compare import compare as compare
@@ -92,6 +92,7 @@ def __getattr__(name: str) -> Any:
         from mlflow_perf.core.own_cost import bring
 
         with bring():  # 20 MB for `report`, which are not the job's
+            import_unseen("psutil")
             value = getattr(import_module(f"{__name__}.{module}"), name)
     except (Exception, SystemExit) as error:  # what a module of the job raises that hides another
         if name not in _IN_JOBS or is_from_handler(error):

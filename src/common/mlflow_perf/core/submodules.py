@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
+import sys
 from importlib import import_module
 from types import ModuleType
 
@@ -19,3 +22,23 @@ def load_submodule(package: str, name: str) -> ModuleType:
     if name.startswith("_") or find_spec(f"{package}.{name}") is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     return import_module(f"{package}.{name}")
+
+
+def import_unseen(name: str) -> None:
+    """Import a module in a thread that a profiler of the job does not see, if there is one.
+
+    Some fail on what they see then: VizTracer 1 dies of the functions of psutil 7.
+    """
+    if sys.getprofile() is None or name in sys.modules:
+        return
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def work() -> None:
+        with contextlib.suppress(BaseException):  # the caller's own import says why
+            import_module(name)
+        done.release()
+
+    with contextlib.suppress(RuntimeError):  # no room for a thread
+        _thread.start_new_thread(work, ())
+        done.acquire()
