@@ -235,6 +235,12 @@ def test_a_host_takes_no_more_from_a_thread_than_it_lacks(
     assert divide_activity(span)[1] == pytest.approx(starved, abs=0.01)
 
 
+def test_a_host_and_others_take_their_parts_one_after_the_other() -> None:
+    """0.14 CPUs used, 0.06 stolen and 0.28 waited for are 0.48 wanted, not 0.6."""
+    span = replace(SPAN, used=0.136, stolen=0.32, run_delay=0.67)
+    assert span.demand == pytest.approx(0.136 + 0.064 + 0.276, abs=0.001)
+
+
 def _slept(looks: float, blocked: float, *, used: float = 0.0) -> NodeDocument:
     """Return eight seconds in which the node's disks stalled, and the job moved data."""
     times: list[float | None] = [float(i) for i in range(9)]

@@ -91,7 +91,8 @@ class Span:
         used = self.used / (1.0 - min(self.stolen, 0.95))
         used = max(self.used, min(used, self.most_busy))
         if self.run_delay is not None:
-            demand = used / (1.0 - min(self.run_delay, 0.99))
+            # The host's part comes on top: a thread that it stops is no longer in a queue of ours.
+            demand = self.used / (1.0 - min(self.run_delay, 0.99)) + (used - self.used)
             # Threads that take turns are runnable together for moments, but run one at a time.
             single = max(used, min(demand, 1.0))
             return demand + (single - demand) * self.takes_turns
