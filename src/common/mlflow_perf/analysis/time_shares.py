@@ -22,11 +22,11 @@ from mlflow_perf.analysis.usage import (
     is_held_by_quota,
     ramp,
 )
+from mlflow_perf.model.columns import BUSY_CORES
 from mlflow_perf.model.document import NodeDocument
 
 _MOST_SPANS = 100
 _HARDLY_PCT = 5.0  # of the computing; the shell around a program does less
-_BUSY_CORES = 0.95  # its threads are looked at where it uses less
 _DELAY_KNOWN = 0.5  # of an interval's CPU time, the least whose threads' waits are known
 _LEAST_CORES = 0.001  # less is no share of a CPU: a foreign document's mistake
 _RATES = {
@@ -64,9 +64,9 @@ def read_spans(document: NodeDocument) -> list[Span]:
     At most a hundred spans are made, so that the cost does not grow with the job's length.
     """
     usage = Usage(document.summary, document.node)
-    whole = summarise_time(usage)
+    whole = _read_whole(usage)
     spans = list(_make_report_spans(document, usage, whole)) if whole.own else []
-    return _limit_waits(spans, usage) if spans else [whole]
+    return _limit_waits(spans or [whole], usage)
 
 
 def summarise_time(usage: Usage) -> Span:
@@ -77,14 +77,15 @@ def summarise_time(usage: Usage) -> Span:
 def _limit_waits(spans: list[Span], usage: Usage) -> list[Span]:
     """Let the job wait for disks no longer than the looks at its threads leave possible.
 
-    Of so many looks, that many and a few more may have found a blocked thread by chance alone.
+    The looks are a sample: the share of the time may be larger than that of the looks which found
+    a blocked thread, by about two standard deviations.
     """
     looks = usage["job_looks"]
     if not looks:
         return spans
     blocked = usage["job_blocked_pct"] / 100.0 * looks
     most = min(1.0, (blocked + 3.0 + 2.0 * math.sqrt(blocked)) / looks)
-    looked = [span for span in spans if span.used < _BUSY_CORES] or spans
+    looked = [span for span in spans if span.used < BUSY_CORES] or spans
     most_sec = most * sum(span.seconds for span in looked)
     shares = [split_time(replace(span, calls_per_sec=0.0)) for span in spans]  # the waits alone
     waits_sec = average_shares(spans, shares)["disk"] * sum(span.seconds for span in spans)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import sys
 from importlib import import_module
@@ -25,20 +24,19 @@ def load_submodule(package: str, name: str) -> ModuleType:
 
 
 def import_unseen(name: str) -> None:
-    """Import a module in a thread that a profiler of the job does not see, if there is one.
+    """Import a module where a profiler of the job, if there is one, does not see it: in our thread.
 
-    Some fail on what they see then: VizTracer 1 dies of the functions of psutil 7.
+    VizTracer 1 ends the process when it has seen the functions of psutil 7.
     """
     if sys.getprofile() is None or name in sys.modules:
         return
-    done = _thread.allocate_lock()
-    done.acquire()
+    from mlflow_perf.core.threads import Thread
 
     def work() -> None:
         with contextlib.suppress(BaseException):  # the caller's own import says why
             import_module(name)
-        done.release()
 
+    thread = Thread(work, name="mlflow-perf-import")
     with contextlib.suppress(RuntimeError):  # no room for a thread
-        _thread.start_new_thread(work, ())
-        done.acquire()
+        thread.start()
+        thread.join()

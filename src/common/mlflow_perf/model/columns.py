@@ -51,6 +51,9 @@ PRESSURE_COLUMNS = (
     Column("mem_stall_sec", _COUNTER, "s", "Time in which some task waited for memory."),
     Column("io_stall_sec", _COUNTER, "s", "Time in which some task waited for IO."),
 )
+BUSY_CORES = 0.95
+"""A job that uses as many CPUs keeps one busy, and is not looked at for blocked threads."""
+
 JOB_COLUMNS = (
     Column("job_cpu_sec", _COUNTER, "s", "CPU time of the job's processes, ended ones included."),
     Column("job_system_sec", _COUNTER, "s", "The part of it that the kernel worked for them."),

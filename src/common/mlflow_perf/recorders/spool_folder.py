@@ -23,12 +23,12 @@ from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import BLOCK, COMMAND, RankCommand, RankCommands
 from mlflow_perf.recorders.rank_turn import RankTurn, is_left_over, is_old
 
-# Each rank has a file `<rank>.rank` with its process id and that id's namespace while it records, a
+# Each rank has a file `<rank>.rank` with its process id and its machine's while it records, a
 # file `<rank>.came` from its beginning on, with its block's name if the first rank has it too, and
 # a file `<rank>.block` from its end on.
 _RECORDING = ".rank"
 _STARTED = ".came"
-# The rank that samples has a file with its process id, and its run's id once it has one.
+# The rank that samples has a file with both, and its run's id once it has one.
 _SAMPLER = "0.sampler"
 _SHARED = "spool-"
 """Start of the name of a folder that several ranks share."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from mlflow_perf.model.columns import BUSY_CORES
+
 _MOST_THREADS = 16
 """Threads of one look. More cost more than a sample may."""
-_BUSY_CORES, _MOVED_MB = 0.95, 0.0625
+_MOVED_MB = 0.0625
 _SHORT_WAITS_PER_SEC = 200.0
 
 
@@ -46,7 +48,7 @@ class BlockedLooks:
         many = (switches - self._switches) > _SHORT_WAITS_PER_SEC * (now - self._at)
         self._switches, self._at = switches, now
         moved_mb = report["job_io_read_mb"] + report["job_io_write_mb"]
-        is_free = report["job_cpu_cores"] < _BUSY_CORES and moved_mb >= _MOVED_MB
+        is_free = report["job_cpu_cores"] < BUSY_CORES and moved_mb >= _MOVED_MB
         return is_free and not (within and many)
 
     def look(self, threads: Sequence[tuple[int, int]]) -> None:
