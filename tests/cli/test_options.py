@@ -54,9 +54,10 @@ def test_a_text_is_written_to_a_file_or_printed(
 def test_the_summary_of_a_step_of_github_actions_keeps_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_summary: bool
 ) -> None:
-    """A step may write a heading before, and have two gates; any other file is replaced."""
+    """A step may write a heading before, and have two gates, by any path; others are replaced."""
     file = tmp_path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file if is_summary else tmp_path / "other.md"))
-    for text in ("first\n", "second\n"):
-        write(str(file), text)
+    (link := tmp_path / "link.md").symlink_to(file)
+    for path, text in ((file, "first\n"), (link, "second\n")):
+        write(str(path), text)
     assert file.read_text() == ("first\n" if is_summary else "") + "second\n"

@@ -98,7 +98,8 @@ def write(path: str, text: str) -> None:
         click.echo(text, nl=not text.endswith("\n"))
         return
     try:
-        is_summary = path == os.environ.get("GITHUB_STEP_SUMMARY")
+        summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
+        is_summary = bool(summary) and os.path.realpath(path) == os.path.realpath(summary)
         with Path(path).open("a" if is_summary else "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
