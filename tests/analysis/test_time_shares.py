@@ -71,7 +71,6 @@ def test_the_shares_add_up_to_the_time(
 def test_what_a_starved_job_would_have_used_follows_from_its_waiting() -> None:
     """Half of its runnable time on the run queue: twice the CPUs, and half of the time lost."""
     starved = replace(SPAN, used=0.5, run_delay=0.5)
-    assert starved.demand == pytest.approx(1.0)
     assert split_time(starved)["contended"] == pytest.approx(0.5)
     assert average_demand([starved, replace(SPAN, used=0.0)]) == pytest.approx(1.0)
 
@@ -92,12 +91,6 @@ def test_gpus_that_others_keep_busy_are_not_held_back_by_cpus() -> None:
     span = replace(SPAN, cores=10.0, used=5.0, gpu=0.1, mean_gpu=0.1, has_gpu=True)
     assert split_time(span)["saturated"] > 0.2
     assert split_time(replace(span, gpu_others=0.8))["saturated"] == 0.0
-
-
-def test_threads_that_take_turns_do_not_lack_cpus() -> None:
-    """Python's lock lets one run at a time, however many are runnable for a moment."""
-    turns = replace(SPAN, used=0.95, run_delay=0.4, takes_turns=1.0)
-    assert turns.demand == pytest.approx(1.0)
 
 
 def test_stalls_of_the_nodes_disks_are_the_jobs_as_far_as_it_moves_data() -> None:
@@ -233,12 +226,6 @@ def test_a_host_takes_no_more_from_a_thread_than_it_lacks(
     }  # fmt: skip
     span = summarise_time(Usage({**summary, **facts}, {}))
     assert divide_activity(span)[1] == pytest.approx(starved, abs=0.01)
-
-
-def test_a_host_and_others_take_their_parts_one_after_the_other() -> None:
-    """0.14 CPUs used, 0.06 stolen and 0.28 waited for are 0.48 wanted, not 0.6."""
-    span = replace(SPAN, used=0.136, stolen=0.32, run_delay=0.67)
-    assert span.demand == pytest.approx(0.136 + 0.064 + 0.276, abs=0.001)
 
 
 def _slept(looks: float, blocked: float, *, used: float = 0.0) -> NodeDocument:

@@ -19,11 +19,11 @@ from mlflow_perf.core.temporary import temporary_folder
 from mlflow_perf.core.uris import find_local_database, first_line, is_refused, redact_password
 from mlflow_perf.errors import DocumentError, RunNotFoundError
 from mlflow_perf.model.document import PerfDocument
-from mlflow_perf.tracking.notices import tell
+from mlflow_perf.tracking.notices import explain_deleted, tell
 from mlflow_perf.tracking.older_runs import make_older_document
 from mlflow_perf.tracking.opened_store import opening_store
 from mlflow_perf.tracking.paging import iterate_pages
-from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun, explain_deleted
+from mlflow_perf.tracking.perf_run import PARENT_TAG, TAG, PerfRun
 from mlflow_perf.tracking.pools import map_beside
 from mlflow_perf.tracking.run_files import fetch_file, list_files
 

@@ -15,3 +15,11 @@ _log = get_logger(__name__)
 tell: ContextVar[Tell] = ContextVar("tell", default=_log.warning)
 """Is called for a run that was deleted, for each that a search leaves out as damaged, and for a
 workflow of which some steps cannot be read."""
+
+
+def explain_deleted(run_id: str) -> str:
+    """Return that a run is deleted, and how it comes back."""
+    return (
+        f"The run {run_id} is deleted; `mlflow runs restore --run-id` brings it back, and"
+        " `mlflow experiments restore` where its experiment is deleted."
+    )

@@ -75,14 +75,6 @@ _OLDER_METRICS = frozenset({"cpu_avg_utilization_pct", "max_t_mem_percent", "nod
 """Metrics that every run of lightgbm-benchmark's classes has, and every one of ours."""
 
 
-def explain_deleted(run_id: str) -> str:
-    """Return that a run is deleted, and how it comes back."""
-    return (
-        f"The run {run_id} is deleted; `mlflow runs restore --run-id` brings it back, and"
-        " `mlflow experiments restore` where its experiment is deleted."
-    )
-
-
 @dataclass(frozen=True)
 class PerfRun:
     """What is known of one run: its figures, and its document where that was read.

@@ -15,7 +15,8 @@ from mlflow_perf.errors import SettingError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.reports import html
 from mlflow_perf.reports.run_page import RunPage
-from mlflow_perf.tracking.perf_run import PerfRun, explain_deleted
+from mlflow_perf.tracking.notices import explain_deleted
+from mlflow_perf.tracking.perf_run import PerfRun
 from mlflow_perf.web.access import Access
 from mlflow_perf.web.answers import handle_errors, link_run, render
 from mlflow_perf.web.fields import is_users_metric
