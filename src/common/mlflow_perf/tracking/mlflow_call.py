@@ -17,7 +17,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from importlib import import_module
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -36,11 +35,10 @@ from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 from mlflow_perf.tracking.fork_guard import call_inside
 from mlflow_perf.tracking.half_import import whole_imports
 from mlflow_perf.tracking.idle_connections import closing_connections
+from mlflow_perf.tracking.import_effects import import_mlflow
 from mlflow_perf.tracking.job_scripts import no_scripts
 from mlflow_perf.tracking.shared_libraries import (
     is_own_call,
-    loggers_kept,
-    no_child,
     own_call,
     uncached,
 )
@@ -226,11 +224,11 @@ class MlflowCall(BackgroundCall[T]):
         self.waits = True
         with _one_loads:
             if not is_loaded():
-                with holding(turns, timeout_sec=_TURN_SEC), loggers_kept(), no_child():
+                with holding(turns, timeout_sec=_TURN_SEC):
                     self.waits = False
                     expect_long_exit()
                     with handlers_interrupt_as_before():
-                        call_inside(import_module, "mlflow")
+                        call_inside(import_mlflow)
         self.waits = False
 
     def find_fault(self) -> str:

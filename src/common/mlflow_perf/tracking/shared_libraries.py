@@ -8,24 +8,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import platform
 import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
-from mlflow_perf.core.own_cost import call_when_imported, is_brought, is_unused
+from mlflow_perf.core.own_cost import is_brought, is_unused
 from mlflow_perf.core.temporary import forget_temporary_folder
 from mlflow_perf.core.threads import Lock
-from mlflow_perf.node.children import notices_children
 from mlflow_perf.tracking.finalizers import register_later
 from mlflow_perf.tracking.warning_filters import put_behind
-
-_LOGGING_UTILS, _CONFIGURE = "mlflow.utils.logging_utils", "_configure_mlflow_loggers"
 
 _calling: set[int] = set()  # native ids of threads
 _lock = Lock()
@@ -224,95 +219,6 @@ def uncached() -> Iterator[None]:
         yield
     finally:
         utils.requests = shown
-
-
-@contextlib.contextmanager
-def no_child() -> Iterator[None]:
-    """Let MLflow be imported without a child where the job would notice its end.
-
-    It asks for the platform. For the processor, which is no part of that, Python runs `uname -p`.
-    """
-    facts = vars(platform.uname())
-    if "processor" in facts or not notices_children():
-        yield
-        return
-    facts["processor"] = ""
-    try:
-        yield
-    finally:
-        facts.pop("processor", None)  # the job may want to know
-
-
-@contextlib.contextmanager
-def loggers_kept() -> Iterator[None]:
-    """Let MLflow, which is imported here, set its own loggers, but not those of SQLAlchemy.
-
-    It does so if the job imports MLflow later, as it would without us.
-    """
-    finder: Any = _LoggingUtilsFinder()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(finder)
-
-
-class _LoggingUtilsFinder:
-    """Finds the module of MLflow's that sets loggers, and replaces the function that does."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, _: object = None
-    ) -> ModuleSpec | None:
-        if name != _LOGGING_UTILS or not is_own_call():
-            return None
-        spec = PathFinder.find_spec(name, path)
-        if spec is None or spec.loader is None:
-            return None
-        loader: Any = spec.loader
-        load = loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            del loader.exec_module
-            load(module)
-            configure: Callable[..., None] | None = getattr(module, _CONFIGURE, None)
-            if configure is not None:
-                setattr(module, _CONFIGURE, _keeping_others(configure))
-
-        loader.exec_module = exec_module
-        return spec
-
-
-def _keeping_others(configure: Callable[..., None]) -> Callable[..., None]:
-    def configure_own(*args: Any, **options: Any) -> None:
-        if not is_own_call():
-            configure(*args, **options)
-            return
-        before = {one: _read_state(one) for one in _list_loggers()}
-        configure(*args, **options)
-        for logger in _list_loggers():
-            if _read_state(logger) != (state := before.get(logger, _AS_NEW)):
-                logger.level, logger.handlers, logger.propagate, logger.disabled = state
-                logger.handlers = list(logger.handlers)
-        logging.root.manager._clear_cache()  # type: ignore[attr-defined]  # noqa: SLF001
-        call_when_imported("mlflow", lambda: configure(*args, **options))
-
-    return configure_own
-
-
-_State = tuple[int, Any, bool, bool]
-_AS_NEW: _State = (logging.NOTSET, [], True, False)
-
-
-def _read_state(logger: logging.Logger) -> _State:
-    return logger.level, logger.handlers[:], logger.propagate, logger.disabled
-
-
-def _list_loggers() -> list[logging.Logger]:
-    """Return the loggers of this process but MLflow's."""
-    found = list(logging.root.manager.loggerDict.values())
-    loggers = [one for one in found if isinstance(one, logging.Logger)]
-    return [one for one in loggers if one.name.partition(".")[0] != "mlflow"]
 
 
 def _renew_in_child() -> None:

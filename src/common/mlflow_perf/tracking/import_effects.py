@@ -1,0 +1,203 @@
+"""Loads MLflow without what it and its libraries change in the whole process.
+
+A job that imports MLflow later finds it as it would have without us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from pkgutil import iter_modules
+from typing import Any
+
+from mlflow_perf.core.own_cost import call_when_imported
+from mlflow_perf.node.children import notices_children
+from mlflow_perf.tracking.shared_libraries import is_own_call
+
+_LOGGING_UTILS, _CONFIGURE = "mlflow.utils.logging_utils", "_configure_mlflow_loggers"
+_BACKPORT, _COMPAT, _INSTALL = "importlib_metadata", "importlib_metadata._compat", "install"
+_PROTOS, _OUR_FOLDER = "mlflow.protos", "mlflow_perf/"
+
+_Changes = dict[str, tuple[str, Callable[[Any], Any]]]
+"""Module → a function's name, and what makes ours of the function."""
+
+
+def import_mlflow() -> None:
+    """Import MLflow in this thread, which is in a call of ours."""
+    with _no_child(), _changed_modules(), _renamed_protos():
+        import_module("mlflow")
+
+
+@contextlib.contextmanager
+def _no_child() -> Iterator[None]:
+    """Let MLflow be imported without a child where the job would notice its end.
+
+    It asks for the platform. For the processor, which is no part of that, Python runs `uname -p`.
+    """
+    facts = vars(platform.uname())
+    if "processor" in facts or not notices_children():
+        yield
+        return
+    facts["processor"] = ""
+    try:
+        yield
+    finally:
+        facts.pop("processor", None)  # the job may want to know
+
+
+@contextlib.contextmanager
+def _changed_modules() -> Iterator[None]:
+    """Replace functions of modules that are loaded here, before they are called."""
+    changes: _Changes = {
+        _LOGGING_UTILS: (_CONFIGURE, _keeping_others),
+        _COMPAT: (_INSTALL, _installing_later),
+    }
+    finder: Any = _Finder(changes)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(finder)
+
+
+class _Finder:
+    """Finds modules as Python does, and replaces a function of each as it is loaded.
+
+    Args:
+        changes: Module → the function's name, and what makes ours of it.
+    """
+
+    def __init__(self, changes: _Changes) -> None:
+        self._changes = changes
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, _: object = None
+    ) -> ModuleSpec | None:
+        if name not in self._changes or not is_own_call():
+            return None
+        spec = PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return None
+        function, change = self._changes[name]
+        loader: Any = spec.loader
+        load = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            del loader.exec_module
+            load(module)
+            found: Callable[..., Any] | None = getattr(module, function, None)
+            if found is not None:
+                setattr(module, function, change(found))
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _installing_later(install: Callable[[type], type]) -> Callable[[type], type]:
+    """Leave Python's own `importlib.metadata` as it is, until the job imports the backport.
+
+    The backport takes Python's finder of packages away, and its answers differ: a package without
+    a license raises where Python's says None.
+    """
+
+    def install_own(finder: type) -> type:
+        if not is_own_call():
+            return install(finder)
+        call_when_imported(_BACKPORT, lambda: install(finder))
+        return finder
+
+    return install_own
+
+
+def _keeping_others(configure: Callable[..., None]) -> Callable[..., None]:
+    """Let MLflow set its own loggers, but not those of SQLAlchemy."""
+
+    def configure_own(*args: Any, **options: Any) -> None:
+        if not is_own_call():
+            configure(*args, **options)
+            return
+        before = {one: _read_state(one) for one in _list_loggers()}
+        configure(*args, **options)
+        for logger in _list_loggers():
+            if _read_state(logger) != (state := before.get(logger, _AS_NEW)):
+                logger.level, logger.handlers, logger.propagate, logger.disabled = state
+                logger.handlers = list(logger.handlers)
+        logging.root.manager._clear_cache()  # type: ignore[attr-defined]  # noqa: SLF001
+        call_when_imported("mlflow", lambda: configure(*args, **options))
+
+    return configure_own
+
+
+_State = tuple[int, Any, bool, bool]
+_AS_NEW: _State = (logging.NOTSET, [], True, False)
+
+
+def _read_state(logger: logging.Logger) -> _State:
+    return logger.level, logger.handlers[:], logger.propagate, logger.disabled
+
+
+def _list_loggers() -> list[logging.Logger]:
+    """Return the loggers of this process but MLflow's."""
+    found = list(logging.root.manager.loggerDict.values())
+    loggers = [one for one in found if isinstance(one, logging.Logger)]
+    return [one for one in loggers if one.name.partition(".")[0] != "mlflow"]
+
+
+@contextlib.contextmanager
+def _renamed_protos() -> Iterator[None]:
+    """Give MLflow's protobuf files names of their own.
+
+    They are in one pool with the job's, where two files called `service.proto` are an error.
+    """
+    pools: Any = import_module("google.protobuf.descriptor_pool")
+    before = pools.Default
+
+    def find_pool() -> Any:
+        asker = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 - protobuf is CPython's
+        is_ours = str(asker).startswith(_PROTOS) and is_own_call()
+        return _RenamingPool(before()) if is_ours else before()
+
+    pools.Default = find_pool
+    try:
+        yield
+        # Those that MLflow imports only when it needs them refer to the others by name.
+        for module in iter_modules(import_module(_PROTOS).__path__):
+            with contextlib.suppress(Exception):
+                import_module(f"{_PROTOS}.{module.name}")
+    finally:
+        if pools.Default is find_pool:
+            pools.Default = before
+
+
+class _RenamingPool:
+    """A pool of protobuf's, to which files without a folder are added in a folder of ours."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    def AddSerializedFile(self, content: bytes) -> Any:  # noqa: N802 - protobuf's name
+        """Add a file, and return its descriptor."""
+        descriptors: Any = import_module("google.protobuf.descriptor_pb2")
+        file = descriptors.FileDescriptorProto.FromString(content)
+        file.name = _rename(file.name)
+        file.dependency[:] = [
+            _rename(name) if self._has(_rename(name)) else name for name in file.dependency
+        ]
+        return self._pool.AddSerializedFile(file.SerializeToString())
+
+    def _has(self, name: str) -> bool:
+        try:
+            self._pool.FindFileByName(name)
+        except KeyError:
+            return False  # the job has begun to import MLflow, but has not come to the end
+        return True
+
+
+def _rename(name: str) -> str:
+    return name if "/" in name else _OUR_FOLDER + name
