@@ -42,6 +42,13 @@ def test_the_advice_stands_first() -> None:
     assert advice == "**More CPUs.**"
 
 
+def test_a_note_has_the_characters_that_every_table_takes() -> None:
+    """MySQL's older default, which it calls latin1, has no sign for "at least"."""
+    note = write_run_note(_document(cut_off=True), LINKS)
+    assert "**>= 1 min 30 s**" in note
+    assert note.encode("cp1252")
+
+
 def test_the_note_the_tag_and_the_report_say_the_same() -> None:
     """The first finding is the verdict, and the others follow."""
     document = samples.document(2, rows=60)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, PERMISSION_DENIED
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE, PERMISSION_DENIED
 from tests.publish.test_recovery import HEAD, ROW, delivery_with, journal_of, sent
 
 import mlflow_perf.publish.recovery
@@ -226,6 +226,7 @@ def test_a_block_that_ended_without_a_figure_has_its_report(
     ("error", "is_one"),
     [
         (MlflowException("failed with error code 403", error_code=PERMISSION_DENIED), True),
+        (MlflowException("no such id can be", error_code=INVALID_PARAMETER_VALUE), True),
         (MlflowException("failed with error code 502", error_code=INTERNAL_ERROR), False),
         (OSError("reset"), False),
     ],

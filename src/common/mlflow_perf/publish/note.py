@@ -32,6 +32,8 @@ REPORT_FILE = "perf_report.html"
 # A Markdown reference that nothing refers to is shown nowhere.
 _MARK = "\n\n[//]: # (mlflow-perf {})"
 _MARKED = re.compile(r"(.*)\n\n\[//\]: # \(mlflow-perf ([0-9a-f]{16})\)\s*", re.DOTALL)
+# The tables of a MySQL of older defaults have the characters of Windows' Latin-1 alone.
+_PLAIN = str.maketrans({"≥": ">=", "→": "->", "−": "-"})
 _MOST_FINDINGS = 3
 _MOST_PHASES = 4
 # These stores show runs on pages of their own, not in MLflow's UI.
@@ -151,7 +153,7 @@ def _write_note(
     title = f"**{escape(name)}** {head}"
     lines = [f"**{first}**" if first else "", escape(phases), title, " · ".join(figures)]
     lines += [f"> {finding}" for finding in others]
-    text = "\n\n".join(line for line in lines if line)
+    text = "\n\n".join(line for line in lines if line).translate(_PLAIN)
     return text + _MARK.format(_digest(text))
 
 

@@ -187,13 +187,14 @@ def shorten(reason: str) -> str:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return whether a server answered that it does not take this, as it may take another one."""
+    """Return whether a server, or MLflow before it asks, refuses this, but perhaps no other one."""
     from mlflow.exceptions import MlflowException
 
     if not isinstance(error, MlflowException):
         return False
     # MLflow makes no `RestException` of an answer that is no JSON, such as "Permission denied".
-    return error.error_code in ("PERMISSION_DENIED", "BAD_REQUEST")
+    # It refuses a run's id that cannot be one by itself.
+    return error.error_code in ("PERMISSION_DENIED", "BAD_REQUEST", "INVALID_PARAMETER_VALUE")
 
 
 def call_in_workspace(run: RunHandle, call: Callable[[], T]) -> T:
