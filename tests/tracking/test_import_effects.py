@@ -52,6 +52,17 @@ assert [one for one in sys.meta_path if one in before] == before
 assert sum(type(one).__module__ == "importlib_metadata" for one in sys.meta_path) == 1
 """
 
+_PATTERNS = """
+class F2py:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mlflow":
+            re._MAXCACHE = 50
+import re
+sys.meta_path.insert(0, F2py())
+load()
+assert re._MAXCACHE >= 500
+"""
+
 _PROTO_LATER = """
 default = descriptor_pool.Default
 load()
@@ -75,6 +86,7 @@ assert GetRun(run_id="1").run_id == "1"
         pytest.param(_PACKAGES, id="packages"),
         pytest.param(_PACKAGES_BY_MLFLOW, id="packages-beside-mlflow"),
         pytest.param(_OWN_BACKPORT, id="backport-of-the-job"),
+        pytest.param(_PATTERNS, id="cache-of-patterns"),
         pytest.param(_PROTO_LATER, id="service.proto-later"),
         pytest.param(_PROTO_BEFORE, id="service.proto-before"),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
@@ -29,7 +30,7 @@ _Changes = dict[str, tuple[str, Callable[[Any], Any]]]
 
 def import_mlflow() -> None:
     """Import MLflow in this thread, which is in a call of ours."""
-    with _no_child(), _changed_modules(), _renamed_protos():
+    with _no_child(), _changed_modules(), _renamed_protos(), _large_pattern_cache():
         import_module("mlflow")
 
 
@@ -48,6 +49,21 @@ def _no_child() -> Iterator[None]:
         yield
     finally:
         facts.pop("processor", None)  # the job may want to know
+
+
+@contextlib.contextmanager
+def _large_pattern_cache() -> Iterator[None]:
+    """Let `re` keep as many compiled patterns as before; `numpy.f2py` before NumPy 2.3 keeps 50.
+
+    A job that uses more patterns than that would compile each of them again and again.
+    """
+    private: Any = re
+    before = getattr(private, "_MAXCACHE", None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            private._MAXCACHE = max(before, private._MAXCACHE)  # noqa: SLF001
 
 
 @contextlib.contextmanager
