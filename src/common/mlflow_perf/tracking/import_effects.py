@@ -17,6 +17,7 @@ from typing import Any
 
 from mlflow_perf.core.own_cost import call_when_imported
 from mlflow_perf.node.children import notices_children
+from mlflow_perf.tracking.own_random import separate_loaded, separate_random, uses_random
 from mlflow_perf.tracking.renamed_protos import renamed_protos
 from mlflow_perf.tracking.shared_libraries import is_own_call
 
@@ -29,7 +30,7 @@ _Changes = dict[str, tuple[str, Callable[[Any], Any]]]
 
 def import_mlflow() -> None:
     """Import MLflow in this thread, which is in a call of ours."""
-    with _no_child(), _changed_modules(), renamed_protos(), _large_pattern_cache():
+    with _no_child(), renamed_protos(), _large_pattern_cache():
         import_module("mlflow")
 
 
@@ -66,8 +67,9 @@ def _large_pattern_cache() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _changed_modules() -> Iterator[None]:
-    """Replace functions of modules that are loaded here, before they are called."""
+def changed_modules() -> Iterator[None]:
+    """Replace functions of modules that are loaded in a call of ours, before they are called."""
+    separate_loaded()
     changes: _Changes = {
         _LOGGING_UTILS: (_CONFIGURE, _keeping_others),
         _COMPAT: (_INSTALL, _installing_later),
@@ -82,7 +84,7 @@ def _changed_modules() -> Iterator[None]:
 
 
 class _Finder:
-    """Finds modules as Python does, and replaces a function of each as it is loaded.
+    """Finds modules as Python does, and replaces a function of some as they are loaded.
 
     Args:
         changes: Module → the function's name, and what makes ours of it.
@@ -94,21 +96,22 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None, _: object = None
     ) -> ModuleSpec | None:
-        if name not in self._changes or not is_own_call():
+        if path is None or not (name in self._changes or uses_random(name)) or not is_own_call():
             return None
         spec = PathFinder.find_spec(name, path)
-        if spec is None or spec.loader is None:
+        if spec is None or spec.loader is None or not spec.has_location:
             return None
-        function, change = self._changes[name]
         loader: Any = spec.loader
         load = loader.exec_module
 
         def exec_module(module: Any) -> None:
             del loader.exec_module
             load(module)
-            found: Callable[..., Any] | None = getattr(module, function, None)
-            if found is not None:
+            function, change = self._changes.get(name, ("", None))
+            if change is not None and (found := getattr(module, function, None)) is not None:
                 setattr(module, function, change(found))
+            if uses_random(name):
+                separate_random(module)
 
         loader.exec_module = exec_module
         return spec

@@ -35,7 +35,7 @@ from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 from mlflow_perf.tracking.fork_guard import call_inside
 from mlflow_perf.tracking.half_import import whole_imports
 from mlflow_perf.tracking.idle_connections import closing_connections
-from mlflow_perf.tracking.import_effects import import_mlflow
+from mlflow_perf.tracking.import_effects import changed_modules, import_mlflow
 from mlflow_perf.tracking.job_scripts import no_scripts
 from mlflow_perf.tracking.shared_libraries import (
     is_own_call,
@@ -205,7 +205,13 @@ class MlflowCall(BackgroundCall[T]):
             )
 
         def load_and_call() -> T:
-            with own_call(), whole_imports(), closing_connections(), no_scripts(is_own_call):
+            with (
+                own_call(),
+                whole_imports(),
+                closing_connections(),
+                changed_modules(),
+                no_scripts(is_own_call),
+            ):
                 if is_new:
                     self._load_in_turn()
                 _keep_faults()
