@@ -13,7 +13,18 @@ from typing import Any
 
 from mlflow_perf.tracking.shared_libraries import is_own_call
 
-_USERS = frozenset({"azure", "botocore", "databricks", "google", "mlflow", "s3transfer", "urllib3"})
+_USERS = frozenset(
+    {
+        "azure",
+        "botocore",
+        "databricks",
+        "google",
+        "mlflow",
+        "opentelemetry",
+        "s3transfer",
+        "urllib3",
+    }
+)
 _own = random.SystemRandom()  # it has no state, which forked processes would share
 
 
