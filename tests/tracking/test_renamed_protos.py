@@ -38,10 +38,51 @@ from mlflow.protos.service_pb2 import GetRun
 assert GetRun(run_id="1").run_id == "1"
 """
 
+_SCALAPB = """
+def add_options():
+    file = descriptor_pb2.FileDescriptorProto(name="scalapb/scalapb.proto", package="scalapb")
+    file.dependency.append("google/protobuf/descriptor.proto")
+    file.message_type.add(name="ScalaPbOptions")
+    options = ".google.protobuf.FileOptions"
+    file.extension.add(name="options", number=1020, extendee=options, type=8, label=1)
+    return descriptor_pool.Default().AddSerializedFile(file.SerializeToString())
+"""
 
-@pytest.mark.parametrize("code", [_LATER, _BEFORE], ids=["later", "before"])
+_SCALAPB_LATER = (
+    _SCALAPB
+    + """
+load()
+assert add_options().extensions_by_name["options"].number == 1020
+from mlflow.protos.scalapb import scalapb_pb2
+assert scalapb_pb2.DESCRIPTOR.package == "mlflow_perf.scalapb"
+assert scalapb_pb2.options.number > 10**8
+"""
+)
+
+_SCALAPB_BEFORE = (
+    _SCALAPB
+    + """
+add_options()
+load()
+from mlflow.protos.databricks_pb2 import rpc
+from mlflow.protos.service_pb2 import DESCRIPTOR
+method = DESCRIPTOR.services_by_name["MlflowService"].methods_by_name["getRun"]
+assert method.GetOptions().Extensions[rpc].endpoints[0].path == "/mlflow/runs/get"
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(_LATER, id="service-later"),
+        pytest.param(_BEFORE, id="service-before"),
+        pytest.param(_SCALAPB_LATER, id="scalapb-later"),
+        pytest.param(_SCALAPB_BEFORE, id="scalapb-before"),
+    ],
+)
 def test_a_job_has_a_file_of_the_same_name(code: str) -> None:
-    """Services call theirs `service.proto`, as MLflow does."""
+    """Services call theirs `service.proto`, as MLflow does; those of Scala use ScalaPB's."""
     done = subprocess.run(
         [sys.executable, "-c", _LOAD + code], capture_output=True, text=True, check=False
     )
