@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mlflow_perf.core.format import clean_metric_key
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.errors import DocumentError, RunNotFoundError, SettingError
 from mlflow_perf.tracking.notices import tell
+from mlflow_perf.tracking.perf_run import TAG
 from mlflow_perf.tracking.search import (
     find_children,
     find_runs,
@@ -144,6 +146,47 @@ def test_a_progress_bar_can_watch_the_runs(client: MlflowClient, experiment: str
     finally:
         watch.reset(token)
     assert counts == [1]
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("mlflow-artifacts:/far", "its server alone reads it. Set MLFLOW_TRACKING_URI to the"),
+        ("s3://bucket/far", "No module named 'absent'"),
+    ],
+)
+def test_artifacts_that_cannot_be_read_here_do_not_hide_the_other_runs(
+    client: MlflowClient,
+    experiment: str,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    why: str,
+) -> None:
+    """Those of a server's proxy, or of a cloud without its library, are left out with one line."""
+    near = log_run(client, experiment, document(NODE, component=place), component=place)
+    monkeypatch.setattr(
+        "mlflow.store.artifact.s3_artifact_repo.S3ArtifactRepository.__init__",
+        lambda *_, **__: import_module("absent"),
+    )
+    elsewhere = client.create_experiment(place, artifact_location=place)
+    far = [
+        client.create_run(elsewhere, tags={f"{TAG}component": place}).info.run_id for _ in range(2)
+    ]
+    for run_id in far:
+        client.log_metric(run_id, "duration_sec", 1.0)
+    said: list[str] = []
+    token = tell.set(said.append)
+    try:
+        assert [run.run_id for run in find_runs(place, documents=True)] == [near]
+    finally:
+        tell.reset(token)
+    [line] = said
+    assert line.startswith("2 runs are left out, whose artifacts cannot be read here: The folder ")
+    assert why in line
+    for read in (lambda: get_run(far[0]), lambda: find_runs(place, experiment_names=[place])):
+        with pytest.raises(RunNotFoundError, match="cannot be read") as caught:
+            read()
+        assert why in str(caught.value)
 
 
 def test_a_damaged_document_does_not_hide_the_runs_before_it(

@@ -47,6 +47,7 @@ _ID_PREFIX = re.compile(r"[0-9a-f]{8,31}")
 _NODE_FILES = "node-*.json"
 _OTHER_FOLDERS_MAX = 20
 _OTHER_FILES_MAX = 100
+_BY_SERVER = "When an mlflow-artifacts URI was supplied"
 
 
 def is_run_id(source: RunRef) -> bool:
@@ -253,6 +254,11 @@ def explain_failure(what: str, error: Exception) -> str:
     import mlflow
 
     where = redact_password(mlflow.get_tracking_uri())
+    if str(error).startswith(_BY_SERVER):
+        return (
+            f"{what} cannot be read from the tracking store {where}: its server alone reads it. Set"
+            " MLFLOW_TRACKING_URI to the server's address."
+        )
     first = (str(error).splitlines() or [type(error).__name__])[0]
     if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST" and "Workspace" not in first:
         return f"{what} does not exist in the tracking store {where}, nor as a file."
@@ -300,7 +306,7 @@ def _read_older(client: MlflowClient, run: Run) -> PerfDocument | None:
                     with suppress(DocumentError):  # any other JSON of the job
                         saved = saved.merge(PerfDocument.from_json(local.read_bytes()))
         return make_older_document(client, run, saved)
-    except (MlflowException, OSError) as error:
+    except (MlflowException, OSError, ImportError) as error:
         raise RunNotFoundError(explain_failure(f"The run {run.info.run_id!r}", error)) from error
 
 
@@ -341,7 +347,7 @@ def _download_documents(client: MlflowClient, run_id: str, target: Path) -> Path
         names = _list_documents(client, run_id)
         fetch = partial(fetch_file, client, run_id, folder=target)
         files = list(map_beside(fetch, names, threads=_THREADS))
-    except (MlflowException, OSError) as error:
+    except (MlflowException, OSError, ImportError) as error:  # the store's library is missing
         raise RunNotFoundError(explain_failure(f"The folder {run_id}/artifacts", error)) from error
     return files[0].parent if files else None  # the first component's come first
 

@@ -110,8 +110,8 @@ def find_runs(
 ) -> list[PerfRun]:
     """Return the runs that hold performance data, newest first.
 
-    A run with a damaged document is left out, and `tell` is told: the others' past is as good as
-    before.
+    A run with a damaged document, or with artifacts that cannot be read here, is left out, and
+    `tell` is told: the others' past is as good as before.
 
     Args:
         component: Only runs to which this component reported, each with its figures alone.
@@ -277,14 +277,26 @@ def iterate_runs(
 
 
 def _read_undamaged(found: Iterator[Run], most: int, documents: bool | None) -> list[PerfRun]:
-    """Return the first runs whose documents can be read, and tell about the others."""
+    """Return the first runs whose documents can be read, and tell about the others.
+
+    Raises:
+        RunNotFoundError: When the artifacts of all of them cannot be read.
+    """
     whole: list[PerfRun] = []
-    while batch := list(islice(found, most - len(whole))):
+    away: list[RunNotFoundError] = []
+    while batch := list(islice(found, most - len(whole) - len(away))):
         for run, read in zip(batch, _try_to_read(batch, documents), strict=True):
             if isinstance(read, PerfRun):
                 whole.append(read)
-            else:
+            elif isinstance(read, DocumentError):
                 tell.get()(f"The run {run.info.run_id} is left out: {read}")
+            else:
+                away.append(read)
+    if away and not whole:
+        raise away[0]
+    if away:
+        count = "1 run is" if len(away) == 1 else f"{len(away)} runs are"
+        tell.get()(f"{count} left out, whose artifacts cannot be read here: {away[0]}")
     return whole
 
 
@@ -294,7 +306,7 @@ def _read(
     """Return the runs, each with its document if `documents` of `get_runs` asks for it."""
     whole: list[PerfRun] = []
     for read in _try_to_read(runs, documents, visits):
-        if isinstance(read, DocumentError):
+        if not isinstance(read, PerfRun):
             raise read
         whole.append(read)
     return whole
@@ -302,13 +314,13 @@ def _read(
 
 def _try_to_read(
     runs: Sequence[Run], documents: bool | None, visits: Visits | None = None
-) -> Iterable[PerfRun | DocumentError]:
+) -> Iterable[PerfRun | DocumentError | RunNotFoundError]:
     """Return each run as in `_read`, or why its document cannot be read."""
     if not runs:
         return []
     client = make_client()
 
-    def read(run: Run) -> PerfRun | DocumentError:
+    def read(run: Run) -> PerfRun | DocumentError | RunNotFoundError:
         perf_run = PerfRun.from_mlflow(run)
         wanted = documents
         if wanted is None:
@@ -319,7 +331,7 @@ def _try_to_read(
         try:
             visit = visits(run.info.run_id) if visits is not None else None
             return replace(perf_run, document=read_document(client, run, visit))
-        except DocumentError as error:
+        except (DocumentError, RunNotFoundError) as error:
             return error
 
     return list(watch.get()(map_beside(read, runs, threads=_THREADS), len(runs)))
