@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import cast
 
 import pytest
@@ -84,6 +84,48 @@ def test_a_part_that_only_we_use_of_a_library_of_the_job_stays_ours(tmp_path: Pa
         assert watch._parts == {"parted.extra": "parted.extra", "parted.deep": "parted.extra"}
     finally:
         sys.path.remove(str(tmp_path))
+        _WatchedSpec.watch = _imports
+
+
+_NAMES = "; ".join(f"v{i} = {i}" for i in range(300))
+
+
+@pytest.mark.parametrize(
+    ("code", "is_use"),
+    [
+        ("hasattr(module, '__version__')", False),
+        ("getattr(module, 'missing', None)", False),
+        ("import pickle; pickle.whichmodule(anonymous, 'missing')", False),
+        ("try: module.missing\nexcept AttributeError: pass", False),
+        ("try: module.missing()\nexcept AttributeError: pass", False),
+        ("import seen_only", True),
+        (f"{_NAMES}; import seen_only", True),
+        ("from seen_only import there", True),
+        # Before Python 3.11 that function asks no spec.
+        ("import importlib; importlib.import_module('seen_only')", sys.version_info >= (3, 11)),
+    ],
+)
+def test_a_look_at_a_module_is_no_use_of_it(tmp_path: Path, code: str, is_use: bool) -> None:
+    """Python asks a module's spec for an attribute that it lacks, too, for the error's text."""
+    (tmp_path / "seen_only.py").write_text("there = 1")
+    (tmp_path / "seen_end.py").write_text("")
+    sys.path.insert(0, str(tmp_path))
+    watch = ImportWatch(lambda: True, lambda: 0)
+    called: list[None] = []
+    try:
+        watch.start()
+        module = import_module("seen_only")
+        import_module("seen_end")
+        watch.stop()
+        watch._is_own = lambda: False
+        watch.call_when_imported("seen_only", lambda: called.append(None))
+        names = {"module": module, "anonymous": SimpleNamespace(__module__=None)}
+        exec(compile(code, "job", "exec"), {"__name__": "__main__", **names})
+        assert bool(called) is is_use
+        assert watch.is_unused("seen_only") is not is_use
+    finally:
+        sys.path.remove(str(tmp_path))
+        del sys.modules["seen_only"], sys.modules["seen_end"]
         _WatchedSpec.watch = _imports
 
 

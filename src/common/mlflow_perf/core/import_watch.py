@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from itertools import islice
+from opcode import opmap
 from types import ModuleType
 from typing import ClassVar
 
 _US, _JOB = "mlflow_perf", ""
 _WAITING = 30
 """Modules that wait for the one that is being loaded: the longest chain of MLflow's has 24."""
+_IMPORT_NAME, _EXTENDED_ARG = opmap["IMPORT_NAME"], opmap["EXTENDED_ARG"]
 _read_dict: Callable[[ModuleType], dict[str, object]] = vars(ModuleType)["__dict__"].__get__
 
 
@@ -172,6 +174,19 @@ def _find_asker() -> str:
     return name
 
 
+def _is_import() -> bool:
+    """Return whether a spec is asked because code imports its module.
+
+    Python also asks it where code looks for an attribute that the module does not have, as
+    `hasattr(module, "__version__")` does, and pickle for whatever does not say where it is from.
+    """
+    frame = sys._getframe(2)  # noqa: SLF001 - see `_find_asker`
+    if str(frame.f_globals.get("__name__", "")).partition(".")[0] == "importlib":
+        return True
+    operations = frame.f_code.co_code[max(frame.f_lasti, 0) :: 2]
+    return next((one for one in operations if one != _EXTENDED_ARG), None) == _IMPORT_NAME
+
+
 class _WatchedSpec(ModuleSpec):
     """The spec of a loaded module; it notes which code imports the module."""
 
@@ -180,7 +195,7 @@ class _WatchedSpec(ModuleSpec):
     @property
     def _initializing(self) -> bool:
         with contextlib.suppress(Exception):  # the job's import goes on, whatever fails here
-            if self.watch.note(self.name):
+            if _is_import() and self.watch.note(self.name):
                 self.__class__ = ModuleSpec  # type: ignore[assignment]  # as it was
                 _WatchedSpec.watch.call_awaited(self.name)
         return bool(self.__dict__.get("_initializing"))
