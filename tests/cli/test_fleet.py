@@ -55,6 +55,20 @@ def test_the_groups_come_most_unused_first(
         assert "held 15 CPU h that nobody used" in text
 
 
+def test_artifacts_that_cannot_be_read_here_end_no_digest(
+    cli: Cli, client: MlflowClient, tmp_path: Path
+) -> None:
+    """Those that a server alone reads are missed by the advice, not by the sums."""
+    place = client.create_experiment("far", artifact_location="mlflow-artifacts:/far")
+    run_id = client.create_run(place, tags={"mlflow_perf.component": "far"}).info.run_id
+    for key in ("duration_sec", "node_cpu_hours", "node_unused_cpu_hours"):
+        client.log_metric(run_id, key, 5.0)
+    result = cli("fleet", "--digest", at := str(tmp_path / "week.md"))
+    assert result.exit_code == 0, result.output
+    assert "mlflow-perf: far gets no advice: The folder " in result.stderr
+    assert "far held 5 CPU h that nobody used." in Path(at).read_text()
+
+
 def test_a_digest_is_about_the_time_of_since(
     cli: Cli, log_run: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 from mlflow_perf.analysis.rightsize import right_size
 from mlflow_perf.core.format import duration, format_count, format_for_people
-from mlflow_perf.errors import MlflowPerfError, SettingError
+from mlflow_perf.errors import MlflowPerfError, RunNotFoundError, SettingError
 from mlflow_perf.tracking.fleet_store import sum_runs
 from mlflow_perf.tracking.fleet_sums import FIGURES, GROUPS, MONDAY_MS, WEEK_MS, Sums
 from mlflow_perf.tracking.load import list_experiments, make_client
+from mlflow_perf.tracking.notices import tell
 from mlflow_perf.tracking.perf_run import TAG, PerfRun
 from mlflow_perf.tracking.search import find_runs
 
@@ -142,10 +143,14 @@ def build_digest(by: str = _DEFAULT_BY, age_sec: float | None = None) -> Digest:
     worse = find_worse(rows, before) if by != "week" else []
     components = sum_fleet("component", since=now - span_sec, until=now)
     wasting = [row for row in components if row.figures["unused_cpu_hours"]][:_ADVISED]
-    advice = [
-        advise_component(row, find_runs(row.group, max_results=RUNS_OF_EACH, documents=True))
-        for row in wasting
-    ]
+    advice = []
+    for row in wasting:
+        try:
+            runs = find_runs(row.group, max_results=RUNS_OF_EACH, documents=True)
+        except RunNotFoundError as error:  # the artifacts of all of them are out of reach here
+            tell.get()(f"{row.group} gets no advice: {error}")
+            runs = []
+        advice.append(advise_component(row, runs))
     hours = span_sec / 3600.0
     length = format_count(hours / 24, "day") if hours >= 48 else duration(span_sec)
     length = "seven days" if span_sec == _WEEK_SEC else length

@@ -300,13 +300,13 @@ def _read_older(client: MlflowClient, run: Run) -> PerfDocument | None:
     saved = PerfDocument()
     try:
         with temporary_folder() as folder:
-            for file in client.list_artifacts(run.info.run_id)[:_OTHER_FILES_MAX]:
+            for file in list_files(client, run.info.run_id, None)[:_OTHER_FILES_MAX]:
                 if re.fullmatch(r"[\w.-]+\.json", file.path) and not file.is_dir:
                     local = fetch_file(client, run.info.run_id, file.path, folder)
                     with suppress(DocumentError):  # any other JSON of the job
                         saved = saved.merge(PerfDocument.from_json(local.read_bytes()))
         return make_older_document(client, run, saved)
-    except (MlflowException, OSError, ImportError) as error:
+    except (MlflowException, OSError) as error:
         raise RunNotFoundError(explain_failure(f"The run {run.info.run_id!r}", error)) from error
 
 
@@ -347,7 +347,7 @@ def _download_documents(client: MlflowClient, run_id: str, target: Path) -> Path
         names = _list_documents(client, run_id)
         fetch = partial(fetch_file, client, run_id, folder=target)
         files = list(map_beside(fetch, names, threads=_THREADS))
-    except (MlflowException, OSError, ImportError) as error:  # the store's library is missing
+    except (MlflowException, OSError) as error:
         raise RunNotFoundError(explain_failure(f"The folder {run_id}/artifacts", error)) from error
     return files[0].parent if files else None  # the first component's come first
 

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import FileInfo
+
+
+@contextmanager
+def _as_mlflow_error() -> Iterator[None]:
+    """Raise what a store's own library raises, or that it is missing, as an error of MLflow.
+
+    Such libraries have errors of their own for credentials and servers, each another one.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except (MlflowException, OSError):
+        raise
+    except Exception as error:
+        raise MlflowException(f"{type(error).__name__}: {error}") from error
 
 
 def fetch_file(client: MlflowClient, run_id: str, path: str, folder: Path) -> Path:
@@ -23,17 +41,19 @@ def fetch_file(client: MlflowClient, run_id: str, path: str, folder: Path) -> Pa
         folder: The local folder; the file gets the same path below it.
 
     Raises:
-        Exception: Whatever MLflow raises when the file cannot be read.
+        MlflowException: When the store does not give the file.
+        OSError: As above, or when it cannot be written here.
     """
-    try:
-        tracking: Any = client._tracking_client  # noqa: SLF001 - see above
-        fetch = tracking._get_artifact_repo(run_id)._download_file  # noqa: SLF001 - see above
-    except AttributeError:
-        return Path(client.download_artifacts(run_id, path, str(folder)))
-    local = folder / path
-    local.parent.mkdir(parents=True, exist_ok=True)
-    fetch(path, str(local))
-    return local
+    with _as_mlflow_error():
+        try:
+            tracking: Any = client._tracking_client  # noqa: SLF001 - see above
+            fetch = tracking._get_artifact_repo(run_id)._download_file  # noqa: SLF001 - see above
+        except AttributeError:
+            return Path(client.download_artifacts(run_id, path, str(folder)))
+        local = folder / path
+        local.parent.mkdir(parents=True, exist_ok=True)
+        fetch(path, str(local))
+        return local
 
 
 def list_files(client: MlflowClient, run_id: str, path: str | None) -> list[FileInfo]:
@@ -43,11 +63,13 @@ def list_files(client: MlflowClient, run_id: str, path: str | None) -> list[File
     before MLflow 3 knows.
 
     Raises:
-        Exception: Whatever MLflow raises when the folder cannot be read.
+        MlflowException: When the store does not answer.
+        OSError: As above.
     """
-    try:
-        tracking: Any = client._tracking_client  # noqa: SLF001 - see above
-        listed = tracking._get_artifact_repo(run_id).list_artifacts  # noqa: SLF001 - see above
-    except AttributeError:
-        return list(client.list_artifacts(run_id, path))
-    return list(listed(path))
+    with _as_mlflow_error():
+        try:
+            tracking: Any = client._tracking_client  # noqa: SLF001 - see above
+            listed = tracking._get_artifact_repo(run_id).list_artifacts  # noqa: SLF001 - see above
+        except AttributeError:
+            return list(client.list_artifacts(run_id, path))
+        return list(listed(path))
