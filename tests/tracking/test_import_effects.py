@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
+
+from mlflow_perf.core.background_call import BackgroundCall
+from mlflow_perf.tracking.import_effects import changed_modules
+from mlflow_perf.tracking.shared_libraries import own_call
 
 _LOAD = """
 import importlib.metadata, sys
@@ -71,3 +80,24 @@ def test_mlflow_is_loaded_without_its_effects_on_others(code: str) -> None:
         [sys.executable, "-c", _LOAD + code], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_modules_of_a_zip_file_are_loaded_by_one_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is only looked for does not stand in the way of the next."""
+    with ZipFile(tmp_path / "some.zip", "w") as archive:
+        archive.writestr("urllib3_zip/__init__.py", "")
+        for name in ("one", "two", "three"):
+            archive.writestr(f"urllib3_zip/{name}.py", "import random")
+    monkeypatch.syspath_prepend(str(tmp_path / "some.zip"))
+    monkeypatch.setattr("mlflow_perf.tracking.own_random._USERS", {"urllib3_zip"})
+
+    def load() -> list[bool]:
+        with own_call(), changed_modules():
+            assert find_spec("urllib3_zip.one") is not None
+            loaded = [import_module(f"urllib3_zip.{name}") for name in ("two", "three")]
+        return [vars(module)["random"] is random for module in loaded]
+
+    assert BackgroundCall(load, name="test").result(30) == [False, False]
+    assert vars(import_module("urllib3_zip.one"))["random"] is random

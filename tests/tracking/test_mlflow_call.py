@@ -164,7 +164,7 @@ def test_mlflow_is_not_called_where_the_limit_of_cpu_time_is_near(
     with pytest.raises(RuntimeError, match="too little CPU time is left"):
         MlflowCall(lambda: None, name="test")
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits[60])
-    monkeypatch.setattr(mlflow_call, "import_module", lambda _: None)
+    monkeypatch.setattr(mlflow_call, "import_mlflow", lambda: None)
     MlflowCall(lambda: None, name="test").result(30)
 
 
@@ -181,7 +181,7 @@ def test_many_processes_load_mlflow_in_turns(monkeypatch: pytest.MonkeyPatch) ->
         yield
 
     monkeypatch.setattr(mlflow_call, "holding", hold)
-    monkeypatch.setattr(mlflow_call, "import_module", loaded.append)
+    monkeypatch.setattr(mlflow_call, "import_mlflow", lambda: loaded.append("mlflow"))
     monkeypatch.delitem(sys.modules, "mlflow")
     calling = MlflowCall(lambda: loaded.append("called"), name="test")
     assert held.wait(30)

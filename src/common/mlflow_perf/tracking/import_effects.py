@@ -99,22 +99,29 @@ class _Finder:
         if path is None or not (name in self._changes or uses_random(name)) or not is_own_call():
             return None
         spec = PathFinder.find_spec(name, path)
-        if spec is None or spec.loader is None or not spec.has_location:
+        loader: Any = None if spec is None or not spec.has_location else spec.loader
+        if not (hasattr(loader, "__dict__") and hasattr(loader, "exec_module")):
             return None
-        loader: Any = spec.loader
-        load = loader.exec_module
+        # All modules of a zip file share one loader, and not each that is found is loaded.
+        load = vars(loader).pop("exec_module", loader.exec_module)
+        load = getattr(load, "of_loader", load)
 
         def exec_module(module: Any) -> None:
-            del loader.exec_module
+            vars(loader).pop("exec_module", None)
             load(module)
-            function, change = self._changes.get(name, ("", None))
-            if change is not None and (found := getattr(module, function, None)) is not None:
-                setattr(module, function, change(found))
-            if uses_random(name):
-                separate_random(module)
+            if module.__name__ == name:
+                self._change(module)
 
+        exec_module.of_loader = load  # type: ignore[attr-defined]
         loader.exec_module = exec_module
         return spec
+
+    def _change(self, module: Any) -> None:
+        function, change = self._changes.get(module.__name__, ("", None))
+        if change is not None and (found := getattr(module, function, None)) is not None:
+            setattr(module, function, change(found))
+        if uses_random(module.__name__):
+            separate_random(module)
 
 
 def _installing_later(install: Callable[[type], type]) -> Callable[[type], type]:
