@@ -23,10 +23,8 @@ def load():
 """
 
 _LATER = """
-default = descriptor_pool.Default
 load()
 assert add("service.proto").name == "service.proto"
-assert descriptor_pool.Default is default
 from mlflow.protos import internal_pb2, service_pb2
 assert service_pb2.DESCRIPTOR.services_by_name["MlflowService"].methods_by_name["getRun"]
 """
@@ -36,6 +34,26 @@ add("service.proto")
 load()
 from mlflow.protos.service_pb2 import GetRun
 assert GetRun(run_id="1").run_id == "1"
+"""
+
+_AGAIN = """
+load()
+import sys
+for name in [name for name in sys.modules if name.split(".")[0] == "mlflow"]:
+    del sys.modules[name]
+import mlflow
+from mlflow.protos.service_pb2 import GetRun
+assert GetRun.DESCRIPTOR.file.name == "mlflow_perf/service.proto"
+"""
+
+_BEGUN = """
+import sys
+import mlflow
+for name in [name for name in sys.modules if name.split(".")[0] == "mlflow"]:
+    del sys.modules[name]
+load()
+from mlflow.protos.service_pb2 import GetRun
+assert GetRun.DESCRIPTOR.file.name == "service.proto"
 """
 
 _SCALAPB = """
@@ -77,6 +95,8 @@ assert method.GetOptions().Extensions[rpc].endpoints[0].path == "/mlflow/runs/ge
     [
         pytest.param(_LATER, id="service-later"),
         pytest.param(_BEFORE, id="service-before"),
+        pytest.param(_AGAIN, id="loaded-again"),
+        pytest.param(_BEGUN, id="loaded-by-the-job-before"),
         pytest.param(_SCALAPB_LATER, id="scalapb-later"),
         pytest.param(_SCALAPB_BEFORE, id="scalapb-before"),
     ],

@@ -18,7 +18,7 @@ from typing import Any
 from mlflow_perf.core.own_cost import call_when_imported
 from mlflow_perf.node.children import notices_children
 from mlflow_perf.tracking.own_random import separate_loaded, separate_random, uses_random
-from mlflow_perf.tracking.renamed_protos import renamed_protos
+from mlflow_perf.tracking.renamed_protos import rename_protos
 from mlflow_perf.tracking.shared_libraries import is_own_call
 
 _LOGGING_UTILS, _CONFIGURE = "mlflow.utils.logging_utils", "_configure_mlflow_loggers"
@@ -30,7 +30,8 @@ _Changes = dict[str, tuple[str, Callable[[Any], Any]]]
 
 def import_mlflow() -> None:
     """Import MLflow in this thread, which is in a call of ours."""
-    with _no_child(), renamed_protos(), _large_pattern_cache():
+    rename_protos()
+    with _no_child(), _large_pattern_cache():
         import_module("mlflow")
 
 

@@ -1,47 +1,40 @@
-"""MLflow's protobuf files have names of their own where we load it."""
+"""MLflow's protobuf files have names of their own where we load it.
+
+They are in one pool with the job's, where two files called `service.proto` are an error, and so are
+two that extend protobuf's options by the same number.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from itertools import count
-from pkgutil import iter_modules
 from typing import Any
 
 from mlflow_perf.tracking.shared_libraries import is_own_call
 
 _PROTOS, _FOLDER = "mlflow.protos", "mlflow_perf/"
 _PACKAGES = ("mlflow", "databricks")  # of MLflow's own
-_last_numbers = count(2**29 - 1, -1)  # of a field, the largest first: nobody takes these
+_LAST_NUMBER = 2**29 - 1  # of a field: nobody takes the largest ones
+
+_are_renamed = False
+"""Whether a file was renamed: whoever loads the others, or MLflow once more, needs it so, too."""
 
 
-@contextlib.contextmanager
-def renamed_protos() -> Iterator[None]:
-    """Give MLflow's protobuf files names of their own.
-
-    They are in one pool with the job's, where two files called `service.proto` are an error, and
-    so are two that extend protobuf's options by the same number.
-    """
+def rename_protos() -> None:
+    """Rename the files of MLflow that are loaded from now on by a call of ours, or after one."""
     pools: Any = import_module("google.protobuf.descriptor_pool")
     before = pools.Default
+    if getattr(before, "__module__", "") == __name__:
+        return
 
     def find_pool() -> Any:
         asker = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 - protobuf is CPython's
-        is_ours = str(asker).startswith(_PROTOS) and is_own_call()
-        return _RenamingPool(before()) if is_ours else before()
+        if not str(asker).startswith(_PROTOS) or not (_are_renamed or is_own_call()):
+            return before()
+        return _RenamingPool(before())
 
     pools.Default = find_pool
-    try:
-        yield
-        # Those that MLflow imports only when it needs them refer to the others by name.
-        for module in iter_modules(import_module(_PROTOS).__path__):
-            with contextlib.suppress(Exception):
-                import_module(f"{_PROTOS}.{module.name}")
-    finally:
-        if pools.Default is find_pool:
-            pools.Default = before
 
 
 class _RenamingPool:
@@ -52,23 +45,25 @@ class _RenamingPool:
 
     def AddSerializedFile(self, content: bytes) -> Any:  # noqa: N802 - protobuf's name
         """Add a file, and return its descriptor."""
+        global _are_renamed  # noqa: PLW0603 - there is one pool
         descriptors: Any = import_module("google.protobuf.descriptor_pb2")
         file = descriptors.FileDescriptorProto.FromString(content)
+        if getattr(self._find(file.name), "serialized_pb", None) == content:
+            return self._pool.AddSerializedFile(content)  # the job has begun to import MLflow
+        _are_renamed = True
         file.name = _FOLDER + file.name
         file.dependency[:] = [
-            _FOLDER + name if self._has(_FOLDER + name) else name for name in file.dependency
+            _FOLDER + name if self._find(_FOLDER + name) else name for name in file.dependency
         ]
         if file.package.partition(".")[0] not in _PACKAGES:
             _rename_package(file)
         return self._pool.AddSerializedFile(file.SerializeToString())
 
-    def _has(self, name: str) -> bool:
+    def _find(self, name: str) -> Any:
         try:
-            self._pool.FindFileByName(name)
+            return self._pool.FindFileByName(name)
         except KeyError:
-            # Protobuf's own; or the job has begun to import MLflow, but has not come to the end.
-            return False
-        return True
+            return None
 
 
 def _rename_package(file: Any) -> None:
@@ -77,8 +72,8 @@ def _rename_package(file: Any) -> None:
     for field in [*file.extension, *_list_fields(file.message_type)]:
         if field.type_name:  # a number has none
             field.type_name = field.type_name.replace(f".{package}.", f".{file.package}.", 1)
-    for extension in file.extension:
-        extension.number = next(_last_numbers)
+    for i, extension in enumerate(file.extension):
+        extension.number = _LAST_NUMBER - i  # each time the same, or it is another file
 
 
 def _list_fields(messages: Iterable[Any]) -> Iterator[Any]:
