@@ -7,20 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.analysis.span_samples import SPAN
 
-from mlflow_perf.analysis.span import Span
-
-SPAN = Span(
-    start_sec=0.0,
-    seconds=1.0,
-    cores=2.0,
-    used=1.0,
-    node_used=1.0,
-    own=True,
-    run_delay=0.0,
-    peak_used=2.0,
-    own_io=True,
-)
 SHARE = st.floats(0, 1)
 
 

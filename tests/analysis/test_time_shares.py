@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.analysis.span_samples import SPAN
 
-from mlflow_perf.analysis.span import Span
 from mlflow_perf.analysis.time_shares import (
     average_demand,
     average_shares,
@@ -20,17 +20,6 @@ from mlflow_perf.analysis.time_shares import (
 from mlflow_perf.analysis.usage import Usage
 from mlflow_perf.model.document import NodeDocument
 
-SPAN = Span(
-    start_sec=0.0,
-    seconds=1.0,
-    cores=2.0,
-    used=1.0,
-    node_used=1.0,
-    own=True,
-    run_delay=0.0,
-    peak_used=2.0,
-    own_io=True,
-)
 SHARE = st.floats(0, 1)
 
 
