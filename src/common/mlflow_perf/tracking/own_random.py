@@ -25,6 +25,8 @@ _USERS = frozenset(
         "urllib3",
     }
 )
+_modules = 0
+"""How many modules there were at the last look."""
 _own = random.SystemRandom()  # it has no state, which forked processes would share
 
 
@@ -58,6 +60,11 @@ def separate_random(module: ModuleType) -> None:
 
 def separate_loaded() -> None:
     """Do so for the modules that are loaded already, by the job too."""
+    global _modules  # noqa: PLW0603 - of the process
+    count = len(sys.modules)
+    if count == _modules:  # a look at all of them takes 2 ms
+        return
+    _modules = count
     for name, module in list(sys.modules.items()):
         if uses_random(name) and isinstance(module, ModuleType):
             separate_random(module)
