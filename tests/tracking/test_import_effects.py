@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from tests.tracking.own_calls import call_as_own, run_alone
 
-from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.tracking.import_effects import changed_modules
-from mlflow_perf.tracking.shared_libraries import own_call
 
 _LOAD = """
 import importlib.metadata, sys
@@ -75,11 +72,8 @@ assert re._MAXCACHE >= 500
     ],
 )
 def test_mlflow_is_loaded_without_its_effects_on_others(code: str) -> None:
-    """The job's packages, and its `importlib.metadata` are as without us."""
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD + code], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    """The job's packages and its `importlib.metadata` are as without us."""
+    assert run_alone(_LOAD + code) == (0, "", "")
 
 
 def test_modules_of_a_zip_file_are_loaded_by_one_loader(
@@ -94,10 +88,10 @@ def test_modules_of_a_zip_file_are_loaded_by_one_loader(
     monkeypatch.setattr("mlflow_perf.tracking.own_random._USERS", {"urllib3_zip"})
 
     def load() -> list[bool]:
-        with own_call(), changed_modules():
+        with changed_modules():
             assert find_spec("urllib3_zip.one") is not None
             loaded = [import_module(f"urllib3_zip.{name}") for name in ("two", "three")]
         return [vars(module)["random"] is random for module in loaded]
 
-    assert BackgroundCall(load, name="test").result(30) == [False, False]
+    assert call_as_own(load) == [False, False]
     assert vars(import_module("urllib3_zip.one"))["random"] is random

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
 from unittest import mock
@@ -12,11 +12,10 @@ from unittest import mock
 import pytest
 import urllib3.util.retry
 from mlflow import MlflowClient
+from tests.tracking.own_calls import call_as_own
 
-from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.tracking.mlflow_call import MlflowCall
 from mlflow_perf.tracking.own_random import _shared, separate_random, uses_random
-from mlflow_perf.tracking.shared_libraries import own_call
 
 
 class _Busy(BaseHTTPRequestHandler):
@@ -59,22 +58,14 @@ def test_requests_that_are_repeated_leave_the_jobs_numbers(
     assert random.getstate() == before
 
 
-def _in_own_call(what: Callable[[], object]) -> object:
-    def call() -> object:
-        with own_call():
-            return what()
-
-    return BackgroundCall(call, name="test").result(30)
-
-
 def test_only_our_calls_have_numbers_of_their_own() -> None:
     """The job's use of the same library draws what its seed gives."""
     random.seed(0)
     expected = [random.random(), random.randint(0, 10**9)]
     random.seed(0)
     state = random.getstate()
-    assert _in_own_call(lambda: _shared.random()) != expected[0]  # noqa: PLW0108 - found there
-    _in_own_call(lambda: _shared.seed(1))
+    assert call_as_own(lambda: _shared.random()) != expected[0]  # noqa: PLW0108 - found there
+    call_as_own(lambda: _shared.seed(1))
     assert random.getstate() == state
     assert [_shared.random(), _shared.randint(0, 10**9)] == expected
     assert _shared.Random is random.Random

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
+from tests.tracking.own_calls import run_alone
 
 from mlflow_perf.tracking.renamed_protos import _RenamingPool
 
@@ -103,10 +101,7 @@ assert method.GetOptions().Extensions[rpc].endpoints[0].path == "/mlflow/runs/ge
 )
 def test_a_job_has_a_file_of_the_same_name(code: str) -> None:
     """Services call theirs `service.proto`, as MLflow does; those of Scala use ScalaPB's."""
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD + code], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert run_alone(_LOAD + code) == (0, "", "")
 
 
 def test_a_file_refers_to_what_the_job_has_loaded_under_its_own_name() -> None:

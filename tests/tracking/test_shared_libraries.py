@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import thread as pools
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 import requests
 from mlflow import MlflowClient
 from mlflow.utils import request_utils
+from tests.tracking.own_calls import call_as_own
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.tracking import shared_libraries
@@ -35,16 +35,6 @@ def no_other_call() -> None:
         time.sleep(0.05)
 
 
-def _call(what: Callable[[], Any]) -> Any:
-    """Do something in an own call, in a thread of ours."""
-
-    def call() -> Any:
-        with own_call():
-            return what()
-
-    return BackgroundCall(call, name="test").result(30)
-
-
 def _warn() -> str:
     warnings.warn("noload is deprecated", DeprecationWarning, stacklevel=2)
     return "answer"
@@ -56,7 +46,7 @@ def test_its_warnings_are_ignored_and_those_of_the_job_are_not() -> None:
         warnings.simplefilter("error")
         before = list(warnings.filters)
         with own_call():
-            assert BackgroundCall(lambda: _call(_warn), name="test").result(30) == "answer"
+            assert BackgroundCall(lambda: call_as_own(_warn), name="test").result(30) == "answer"
             assert _warn() == "answer"
             with pytest.raises(DeprecationWarning, match="noload"):
                 BackgroundCall(_warn, name="another").result(30)
@@ -72,7 +62,7 @@ def test_a_job_is_warned_as_often_as_without_it() -> None:
         warnings.simplefilter("default")
         for _ in range(3):
             warnings.warn_explicit("once", UserWarning, "job.py", 1, registry=known)
-            _call(_warn)
+            call_as_own(_warn)
     assert len(said) == 1
 
 
@@ -96,7 +86,7 @@ def test_what_libraries_log_in_it_is_not_shown(caplog: pytest.LogCaptureFixture)
         for name in ("a.library", "mlflow_perf.test"):
             logging.getLogger(name).info("a line")
 
-    _call(log)
+    call_as_own(log)
     assert [record.name for record in caplog.records] == ["mlflow_perf.test"]
     log()
     assert len(caplog.records) == 3
@@ -152,7 +142,7 @@ def test_what_the_job_puts_around_its_logging_stays(
 def test_no_spans_are_made_of_it() -> None:
     """A job whose requests are traced finds only its own in the trace."""
     context = pytest.importorskip("opentelemetry.context")
-    assert _call(lambda: context.get_value("suppress_instrumentation")) is True
+    assert call_as_own(lambda: context.get_value("suppress_instrumentation")) is True
     with own_call():
         pass
     assert context.get_value("suppress_instrumentation") is None
@@ -178,7 +168,7 @@ def test_pools_work_at_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
             return pool.submit(threading.get_native_id).result(30)
 
     with own_call():
-        assert _call(use_pool)
+        assert call_as_own(use_pool)
         assert use_pool()  # the one that ends first does not close them
     with pytest.raises(RuntimeError, match="cannot schedule"):
         use_pool()

@@ -193,7 +193,7 @@ def is_refusal(error: Exception) -> bool:
     if not isinstance(error, MlflowException):
         return False
     # MLflow makes no `RestException` of an answer that is no JSON, such as "Permission denied".
-    # It refuses a run's id that cannot be one by itself.
+    # A run's id that cannot be one it refuses before it asks the server.
     return error.error_code in ("PERMISSION_DENIED", "BAD_REQUEST", "INVALID_PARAMETER_VALUE")
 
 

@@ -59,7 +59,7 @@ def separate_random(module: ModuleType) -> None:
 
 
 def separate_loaded() -> None:
-    """Do so for the modules that are loaded already, by the job too."""
+    """Let all modules of such libraries do so that are loaded already, by the job too."""
     global _modules  # noqa: PLW0603 - of the process
     count = len(sys.modules)
     if count == _modules:  # a look at all of them takes 2 ms
