@@ -9,6 +9,7 @@ from typing import Any
 
 from mlflow_perf.core.uris import is_database
 from mlflow_perf.tracking.new_store import OTHER_SCHEMA
+from mlflow_perf.tracking.unheard_sql import leave_engine_unheard, leave_sessions_unheard
 
 most_attempts = 5  # in 3 s
 """How often to try to connect to a database. MLflow's own ten attempts take 102 s."""
@@ -25,6 +26,7 @@ def opening_store(uri: str) -> Iterator[None]:
     - MLflow waits for minutes for a database that refuses, and holds up other calls.
     - MLflow migrates a database of an older version without a question; that version, perhaps the
       one of the job, could not open it any more.
+    - What in the job listens to all of SQLAlchemy would hear our statements.
 
     Args:
         uri: The store.
@@ -45,6 +47,7 @@ def opening_store(uri: str) -> Iterator[None]:
             _replaced(config, "fileConfig", _leave_loggers),
             _replaced(utils, "_initialize_tables", _refuse_to_migrate),
             _replaced(utils, "create_sqlalchemy_engine", _connect_at_last),
+            _replaced(utils, "_get_managed_session_maker", _make_unheard_sessions),
         ):
             yield
     finally:
@@ -85,12 +88,20 @@ def _connect_at_last(create_engine: Callable[..., Any], *args: Any, **options: A
     MLflow would try again after what fails in its own hands.
     """
     engine = create_engine(*args, **options)
+    with contextlib.suppress(Exception):  # another SQLAlchemy: the job hears us
+        leave_engine_unheard(engine)
     _opening[thread := threading.get_native_id()] += 1
     if _opening[thread] >= most_attempts:
         import sqlalchemy
 
         sqlalchemy.inspect(engine)
     return engine
+
+
+def _make_unheard_sessions(make: Callable[..., Any], make_session: Any, *rest: Any) -> Any:
+    with contextlib.suppress(Exception):  # another SQLAlchemy
+        leave_sessions_unheard(make_session)
+    return make(make_session, *rest)
 
 
 def _leave_loggers(*_: object, **__: object) -> None:
