@@ -26,7 +26,7 @@ def test_a_fork_waits_for_the_end_of_a_call() -> None:
 
     def call() -> None:
         entered.set()
-        while not fork_guard._forks:
+        while not fork_guard._forking:
             threading.Event().wait(0.001)
         order.append("left")
 
@@ -38,6 +38,15 @@ def test_a_fork_waits_for_the_end_of_a_call() -> None:
     assert order == ["left", "forked"]
     assert call_inside(lambda number: number + 1, 2) == 3
     assert not fork_guard._inside
+
+
+def test_a_fork_that_began_before_the_guard_does_not_end_it() -> None:
+    """Python asks after a fork also who was not there before it."""
+    fork_guard._after_fork()
+    order: list[str] = []
+    call_inside(order.append, "called")
+    _fork(order)
+    assert order == ["called", "forked"]
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,20 @@ def test_modules_of_a_zip_file_are_loaded_by_one_loader(
 
     assert call_as_own(load) == [False, False]
     assert vars(import_module("urllib3_zip.one"))["random"] is random
+
+
+def test_nothing_takes_a_lock_before_forks_from_within_the_import_that_forks_wait_for() -> None:
+    """A fork that waits would release it without having taken it, and Python prints an error."""
+    code = """
+import os
+from mlflow_perf.tracking import fork_guard
+from mlflow_perf.tracking.mlflow_call import MlflowCall
+register = os.register_at_fork
+def register_and_tell(**hooks):
+    if fork_guard._inside and "before" in hooks:
+        print(hooks)
+    register(**hooks)
+os.register_at_fork = register_and_tell
+MlflowCall(lambda: print("called"), name="test").result(60)
+"""
+    assert run_alone(code)[:2] == (0, "called\n")

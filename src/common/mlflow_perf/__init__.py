@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mlflow_perf._version import __version__
+from mlflow_perf.core import import_locks as _import_locks  # noqa: F401 - before the job forks
 from mlflow_perf.core import originals as _originals  # noqa: F401 - before the job mocks any
 from mlflow_perf.core.hooks import hooks
 from mlflow_perf.core.no_effect import explain_import, is_from_handler, warn_no_effect

@@ -27,7 +27,8 @@ _POLL_SEC = 0.0005
 _lock = RLock()  # a handler of a signal may fork while its thread has it
 _inside: dict[int, list[float]] = {}
 """Native id of a thread → until when forks wait for each of its calls, in monotonic seconds."""
-_forks = 0
+_forking: set[int] = set()
+"""Native ids of threads that fork now, or wait to."""
 
 
 def call_inside(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -47,7 +48,7 @@ def _holding_forks(most_sec: float) -> Iterator[None]:
     thread, until = threading.get_native_id(), time.monotonic() + _MOST_SEC
     while True:
         with _lock:
-            if not _forks or thread in _inside or time.monotonic() > until:
+            if not _forking or thread in _inside or time.monotonic() > until:
                 _inside.setdefault(thread, []).append(time.monotonic() + most_sec)
                 break
         time.sleep(_POLL_SEC)
@@ -62,10 +63,9 @@ def _holding_forks(most_sec: float) -> Iterator[None]:
 
 
 def _before_fork() -> None:
-    global _forks  # noqa: PLW0603 - of this process
-    with _lock:
-        _forks += 1
     thread = threading.get_native_id()
+    with _lock:
+        _forking.add(thread)
     while any(
         time.monotonic() < max(until_each, default=0.0)
         for other, until_each in list(_inside.items())
@@ -77,15 +77,17 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
-    global _forks  # noqa: PLW0603 - as above
-    _forks -= 1
-    _lock.release()
+    thread = threading.get_native_id()
+    if thread in _forking:  # else this module was imported while it was forking
+        _forking.remove(thread)
+        _lock.release()
 
 
 def _after_fork_in_child() -> None:
-    global _forks, _lock
-    _forks, _lock = 0, RLock()
-    _inside.clear()
+    global _lock  # noqa: PLW0603 - what forked has that of before
+    _lock = RLock()
+    for kept in (_forking, _inside):
+        kept.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -28,6 +28,14 @@ _Changes = dict[str, tuple[str, Callable[[Any], Any]]]
 """Module → a function's name, and what makes ours of the function."""
 
 
+def import_fork_hooks() -> None:
+    """Import what takes a lock before each fork, as long as none waits for MLflow's import.
+
+    Such a fork would release that lock, which it has not taken.
+    """
+    import_module("concurrent.futures.thread")
+
+
 def import_mlflow() -> None:
     """Import MLflow in this thread, which is in a call of ours."""
     rename_protos()

@@ -35,7 +35,7 @@ from mlflow_perf.readers.cgroup.groups import Groups, find_memory_room
 from mlflow_perf.tracking.fork_guard import call_inside
 from mlflow_perf.tracking.half_import import whole_imports
 from mlflow_perf.tracking.idle_connections import closing_connections
-from mlflow_perf.tracking.import_effects import changed_modules, import_mlflow
+from mlflow_perf.tracking.import_effects import changed_modules, import_fork_hooks, import_mlflow
 from mlflow_perf.tracking.job_scripts import no_scripts
 from mlflow_perf.tracking.shared_libraries import (
     is_own_call,
@@ -234,6 +234,7 @@ class MlflowCall(BackgroundCall[T]):
                     self.waits = False
                     expect_long_exit()
                     with handlers_interrupt_as_before():
+                        import_fork_hooks()
                         call_inside(import_mlflow)
         self.waits = False
 
