@@ -112,3 +112,27 @@ os.register_at_fork = register_and_tell
 MlflowCall(lambda: print("called"), name="test").result(60)
 """
     assert run_alone(code)[:2] == (0, "called\n")
+
+
+def test_a_loop_over_all_models_of_pydantic_meets_those_of_the_job() -> None:
+    code = """
+from pydantic import BaseModel
+from mlflow_perf.tracking.mlflow_call import MlflowCall
+
+class Own(BaseModel):
+    later: "Later"
+
+class Later(BaseModel):
+    of: int
+
+class Deep(Own):
+    pass
+
+MlflowCall(lambda: None, name="test").result(60)
+for model in BaseModel.__subclasses__():
+    model.model_rebuild()
+print([model.__name__ for model in BaseModel.__subclasses__()], Own.__subclasses__() == [Deep])
+import mlflow
+print(len(BaseModel.__subclasses__()) > 20, issubclass(Own, BaseModel), issubclass(int, BaseModel))
+"""
+    assert run_alone(code)[:2] == (0, "['Own', 'Later'] True\nTrue True False\n")

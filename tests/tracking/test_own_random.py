@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import threading
+import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,7 +19,7 @@ from mlflow import MlflowClient
 from tests.tracking.own_calls import call_as_own
 
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.own_random import _shared, separate_random, uses_random
+from mlflow_perf.tracking.own_random import drawing_apart, separate_random, uses_random
 
 
 class _Busy(BaseHTTPRequestHandler):
@@ -60,15 +64,44 @@ def test_requests_that_are_repeated_leave_the_jobs_numbers(
 
 def test_only_our_calls_have_numbers_of_their_own() -> None:
     """The job's use of the same library draws what its seed gives."""
+    library: Any = ModuleType("urllib3.test")
+    library.random = random
+    separate_random(library)
     random.seed(0)
     expected = [random.random(), random.randint(0, 10**9)]
     random.seed(0)
     state = random.getstate()
-    assert call_as_own(lambda: _shared.random()) != expected[0]  # noqa: PLW0108 - found there
-    call_as_own(lambda: _shared.seed(1))
+    assert call_as_own(lambda: library.random.random()) != expected[0]  # noqa: PLW0108
+    call_as_own(lambda: library.random.seed(1))
     assert random.getstate() == state
-    assert [_shared.random(), _shared.randint(0, 10**9)] == expected
-    assert _shared.Random is random.Random
+    assert [library.random.random(), library.random.randint(0, 10**9)] == expected
+    assert library.random.Random is random.Random
+
+
+def test_a_job_that_makes_its_identifiers_reproducible_gets_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where two calls of ours go on at a time, and while they do."""
+    numbers = itertools.count()
+    monkeypatch.setattr(uuid, "uuid4", of_job := lambda: uuid.UUID(int=next(numbers)))
+    monkeypatch.setattr(os, "urandom", lambda size: bytes([next(numbers)]) * size)
+
+    def draw() -> list[object]:
+        with drawing_apart():
+            first = uuid.uuid4().version, len(set(os.urandom(99))) > 1
+        return [first, uuid.uuid4().version, len(set(os.urandom(99))) > 1]
+
+    with drawing_apart():
+        assert call_as_own(draw) == [(4, True), 4, True]
+        assert [uuid.uuid4().int, *os.urandom(1), uuid.uuid4().int] == [0, 1, 2]
+    assert uuid.uuid4 is of_job
+    assert uuid.uuid4().int == 3
+
+
+def test_pythons_own_functions_stay() -> None:
+    before = uuid.uuid4, os.urandom
+    with drawing_apart():
+        assert (uuid.uuid4, os.urandom) == before
 
 
 def test_a_mock_of_the_jobs_replaces_what_it_would_have() -> None:

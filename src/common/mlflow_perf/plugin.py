@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import sys
 from typing import Any
 
@@ -81,9 +80,10 @@ def _name_parent(parent_id: str) -> dict[str, str]:
     if has_parent(parent_id):
         return {"mlflow.parentRunId": parent_id}
     if not _find_notes():  # else the session above this process reports what it starts
+        from mlflow_perf.core.tokens import make_token
         from mlflow_perf.tracking.reporting_notes import note_apart
 
-        note_apart(secrets.token_hex(6))
+        note_apart(make_token(6))
     return {}
 
 

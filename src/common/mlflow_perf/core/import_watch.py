@@ -142,6 +142,19 @@ class ImportWatch:
         is_ours = module.partition(".")[0] in self._sizes
         return is_ours and self._find_unit(module) not in self._use()
 
+    def list_unused(self) -> set[str]:
+        """Return the packages that were loaded for us, and that the job does not use."""
+        return self._sizes.keys() - self._use() - sys.stdlib_module_names
+
+    def use(self, module: str, *, is_own: bool) -> set[str]:
+        """Note that a module is imported once more; return its package, and those it imports."""
+        unit = self._find_unit(module)
+        if not is_own:
+            self._asked.setdefault(_JOB, set()).add(unit)
+            self._is_stale = True
+            self.call_awaited(module)
+        return {one.partition(".")[0] for one in self._reach({unit})}
+
     def used_bytes(self) -> int:
         """Return the memory of packages that were loaded for us and that the job uses too."""
         if self._is_stale:

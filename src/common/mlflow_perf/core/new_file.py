@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from mlflow_perf.core.tokens import make_token
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     # Not by `tempfile`, whose files only their owner may read. To ask for the umask would change it
     # for an instant, and with it the files that other threads make then.
-    begun = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    begun = place.with_name(f".{place.name}.{make_token(4)}")
     try:
         yield begun
         begun.replace(place)

@@ -246,6 +246,24 @@ def is_unused(module: str) -> bool:
     return _imports.is_unused(module)
 
 
+def list_unused() -> set[str]:
+    """Return the packages that were loaded for us, and that the job does not use."""
+    return _imports.list_unused()
+
+
+def use_as_job(module: str, *, is_own: bool) -> set[str]:
+    """Note that a module is imported that was taken out of `sys.modules`.
+
+    Args:
+        module: Its name.
+        is_own: Whether a call of ours imports it, and not the job.
+
+    Returns:
+        Its package, and the packages that this one imports.
+    """
+    return _imports.use(module, is_own=is_own)
+
+
 def working_thread_ids() -> set[int]:
     """Return the native ids of the threads that work for mlflow-perf now."""
     return set(_began)

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import math
 import re
-import secrets
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import as_own
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.threads import Event, Lock, Thread
+from mlflow_perf.core.tokens import make_token
 from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.node.step_notes import find_stop_note
 from mlflow_perf.publish.journal_file import lock
@@ -117,7 +117,7 @@ class Journal:
             **_list_known(facts),
         }
         job = re.sub(r"[^A-Za-z0-9_.-]", "_", delivery.run.run_name or "job")[:60].lstrip(".")
-        self.path = folder / f"{job or 'job'}-{self._pid}-{secrets.token_hex(6)}{SUFFIX}"
+        self.path = folder / f"{job or 'job'}-{self._pid}-{make_token(6)}{SUFFIX}"
         try:
             live.add(self.path.name)
             _journals.add(self)

@@ -15,9 +15,9 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
-from mlflow_perf.core.own_cost import call_when_imported
+from mlflow_perf.core.own_cost import call_when_imported, list_unused
 from mlflow_perf.node.children import notices_children
-from mlflow_perf.tracking.own_random import separate_loaded, separate_random, uses_random
+from mlflow_perf.tracking.own_random import drawing_apart, separate_random, uses_random
 from mlflow_perf.tracking.renamed_protos import rename_protos
 from mlflow_perf.tracking.shared_libraries import is_own_call
 
@@ -41,6 +41,24 @@ def import_mlflow() -> None:
     rename_protos()
     with _no_child(), _large_pattern_cache():
         import_module("mlflow")
+    _hide_models()
+
+
+def _hide_models() -> None:
+    """Let a loop over all models of pydantic, as to rebuild them, leave out those of MLflow.
+
+    Some of these cannot be rebuilt. Those of packages that the job uses too stay.
+    """
+    model = getattr(sys.modules.get("pydantic.main"), "BaseModel", None)
+    if model is None or "__subclasses__" in vars(model):
+        return
+
+    def find_subclasses(kind: type) -> list[type]:
+        unused = list_unused()
+        found: list[type] = type.__subclasses__(kind)
+        return [one for one in found if str(one.__module__).partition(".")[0] not in unused]
+
+    model.__subclasses__ = classmethod(find_subclasses)
 
 
 @contextlib.contextmanager
@@ -78,7 +96,6 @@ def _large_pattern_cache() -> Iterator[None]:
 @contextlib.contextmanager
 def changed_modules() -> Iterator[None]:
     """Replace functions of modules that are loaded in a call of ours, before they are called."""
-    separate_loaded()
     changes: _Changes = {
         _LOGGING_UTILS: (_CONFIGURE, _keeping_others),
         _COMPAT: (_INSTALL, _installing_later),
@@ -86,7 +103,8 @@ def changed_modules() -> Iterator[None]:
     finder: Any = _Finder(changes)
     sys.meta_path.insert(0, finder)
     try:
-        yield
+        with drawing_apart():
+            yield
     finally:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(finder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mlflow_perf.core.threads import Lock
+from mlflow_perf.core.tokens import make_token
 from mlflow_perf.core.uris import encode_query, is_http, is_local, strip_credentials
 from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.tracking.page_probe import PAGE_PATH
@@ -117,7 +117,7 @@ class RunHandle:
     artifact_uri: str | None = None
     has_page: bool = False
     folder: str = field(default_factory=_find_folder)
-    nonce: str = field(default_factory=lambda: secrets.token_hex(8))
+    nonce: str = field(default_factory=lambda: make_token(8))
     lock: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
     making: threading.Lock = field(default_factory=Lock, repr=False, compare=False)
 
