@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import random
 import threading
-import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
@@ -19,7 +16,7 @@ from mlflow import MlflowClient
 from tests.tracking.own_calls import call_as_own
 
 from mlflow_perf.tracking.mlflow_call import MlflowCall
-from mlflow_perf.tracking.own_random import drawing_apart, separate_random, uses_random
+from mlflow_perf.tracking.own_random import separate_random, uses_random
 
 
 class _Busy(BaseHTTPRequestHandler):
@@ -76,32 +73,6 @@ def test_only_our_calls_have_numbers_of_their_own() -> None:
     assert random.getstate() == state
     assert [library.random.random(), library.random.randint(0, 10**9)] == expected
     assert library.random.Random is random.Random
-
-
-def test_a_job_that_makes_its_identifiers_reproducible_gets_them_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Also where two calls of ours go on at a time, and while they do."""
-    numbers = itertools.count()
-    monkeypatch.setattr(uuid, "uuid4", of_job := lambda: uuid.UUID(int=next(numbers)))
-    monkeypatch.setattr(os, "urandom", lambda size: bytes([next(numbers)]) * size)
-
-    def draw() -> list[object]:
-        with drawing_apart():
-            first = uuid.uuid4().version, len(set(os.urandom(99))) > 1
-        return [first, uuid.uuid4().version, len(set(os.urandom(99))) > 1]
-
-    with drawing_apart():
-        assert call_as_own(draw) == [(4, True), 4, True]
-        assert [uuid.uuid4().int, *os.urandom(1), uuid.uuid4().int] == [0, 1, 2]
-    assert uuid.uuid4 is of_job
-    assert uuid.uuid4().int == 3
-
-
-def test_pythons_own_functions_stay() -> None:
-    before = uuid.uuid4, os.urandom
-    with drawing_apart():
-        assert (uuid.uuid4, os.urandom) == before
 
 
 def test_a_mock_of_the_jobs_replaces_what_it_would_have() -> None:

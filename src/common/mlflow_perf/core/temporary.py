@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mlflow_perf.core.originals import os
+from mlflow_perf.core.tokens import make_folder
 
 _open: set[Path] = set()
 
@@ -45,7 +46,7 @@ def make_temporary_folder() -> Path:
     """
     # Not `TemporaryDirectory`, which a thread may lose too soon: Python removes it before the exit
     # handlers that still wait for the thread, and so does a forked child at its own exit.
-    folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-", dir=find_temporary_folder()))
+    folder = Path(make_folder(prefix="mlflow-perf-", dir=find_temporary_folder()))
     _open.add(folder)
     return folder
 

@@ -218,10 +218,11 @@ def create(parent: Path | None = None, *, prefix: str = PREFIX) -> Path:
                 _created.append(again)
                 return again
     # Only a session makes folders; each Python process of a job imports this module.
-    import tempfile
     from pathlib import Path
 
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    from mlflow_perf.core.tokens import make_folder
+
+    folder = Path(make_folder(prefix=prefix, dir=parent))
     _created.append(folder)
     return folder
 

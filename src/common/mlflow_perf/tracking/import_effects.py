@@ -17,7 +17,7 @@ from typing import Any
 
 from mlflow_perf.core.own_cost import call_when_imported, list_unused
 from mlflow_perf.node.children import notices_children
-from mlflow_perf.tracking.own_random import drawing_apart, separate_random, uses_random
+from mlflow_perf.tracking.own_random import separate_loaded, separate_random, uses_random
 from mlflow_perf.tracking.renamed_protos import rename_protos
 from mlflow_perf.tracking.shared_libraries import is_own_call
 
@@ -100,11 +100,11 @@ def changed_modules() -> Iterator[None]:
         _LOGGING_UTILS: (_CONFIGURE, _keeping_others),
         _COMPAT: (_INSTALL, _installing_later),
     }
+    separate_loaded()
     finder: Any = _Finder(changes)
     sys.meta_path.insert(0, finder)
     try:
-        with drawing_apart():
-            yield
+        yield
     finally:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(finder)

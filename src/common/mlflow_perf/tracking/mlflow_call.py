@@ -38,6 +38,7 @@ from mlflow_perf.tracking.idle_connections import closing_connections
 from mlflow_perf.tracking.import_effects import changed_modules, import_fork_hooks, import_mlflow
 from mlflow_perf.tracking.job_scripts import no_scripts
 from mlflow_perf.tracking.kept_modules import keeping_brought
+from mlflow_perf.tracking.own_functions import own_functions
 from mlflow_perf.tracking.shared_libraries import is_own_call, own_call, uncached
 
 T = TypeVar("T")
@@ -204,6 +205,7 @@ class MlflowCall(BackgroundCall[T]):
         def load_and_call() -> T:
             with (
                 own_call(),
+                own_functions(),
                 keeping_brought(),
                 whole_imports(),
                 closing_connections(),

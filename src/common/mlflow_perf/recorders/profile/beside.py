@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.temporary import find_temporary_folder
 from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.core.threads import Thread
+from mlflow_perf.core.tokens import make_folder
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.samples import RawStacks
 from mlflow_perf.recorders import spool
@@ -56,8 +56,7 @@ class Beside:
     """
 
     def __init__(self) -> None:
-        place = find_temporary_folder()
-        self.folder = Path(tempfile.mkdtemp(prefix="mlflow-perf-beside-", dir=place))
+        self.folder = Path(make_folder(prefix="mlflow-perf-beside-", dir=find_temporary_folder()))
         self._pids: list[int] = []
 
     def start(self, name: str, script: str, *arguments: str) -> None:
