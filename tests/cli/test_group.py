@@ -20,6 +20,7 @@ import pytest
 from mlflow import MlflowClient
 from tests.terminal import Terminal
 
+import mlflow_perf
 from mlflow_perf.analysis.workflow import build_workflow
 from mlflow_perf.cli.group import describe
 from mlflow_perf.publish.recovery import recover, recover_each
@@ -58,6 +59,24 @@ def test_steps_started_by_make_are_one_workflow(client: MlflowClient, tmp_path: 
     assert [step.status for step in workflow.steps] == ["FINISHED", "FINISHED"]
     files = {item.path for item in client.list_artifacts(parent.info.run_id)}
     assert {"perf", "perf_report.html"} <= files
+
+
+@pytest.mark.e2e
+def test_a_command_that_removes_our_package_keeps_its_exit_code(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `make clean` does, where the environment is in the folder of the project."""
+    package = tmp_path / "mlflow_perf"
+    shutil.copytree(Path(mlflow_perf.__file__).parent, package)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = _group("g", "--", "sh", "-c", f"rm -r {package}; exit 7", folder=tmp_path, code=7)
+    assert "mlflow-perf: The group's report could not be made: " in done.stderr
+    assert "It is kept; send it with: mlflow-perf recover" in done.stderr
+    assert "Traceback" not in done.stderr
+    (run,) = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    monkeypatch.delenv("PYTHONPATH")
+    assert [one.outcome for one in recover_each()] == ["sent"]
+    assert client.get_run(run.info.run_id).info.status == "FAILED"
 
 
 @pytest.mark.e2e

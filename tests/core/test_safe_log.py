@@ -181,3 +181,23 @@ def test_a_closed_standard_error_gets_no_message(stream: str, tmp_path: Path) ->
     variables = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, env=variables, cwd=tmp_path, check=False).returncode == 0
+
+
+def test_a_class_of_the_jobs_for_loggers_is_for_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A colored one shows all, one with a file for each logger leaves a file, one raises."""
+
+    class Colored(logging.Logger):
+        def __init__(self, name: str) -> None:
+            super().__init__(name, logging.DEBUG)
+            self.addHandler(logging.StreamHandler())
+
+    monkeypatch.setattr(logging.Logger.manager, "loggerClass", None)
+    monkeypatch.setattr(logging, "_loggerClass", logging.Logger)
+    logging.setLoggerClass(Colored)
+    get_logger("mlflow_perf.colored").debug("hidden")
+    get_logger("mlflow_perf.colored").warning("shown")
+    assert type(logging.getLogger("mlflow_perf.colored")) is logging.Logger
+    assert type(logging.getLogger("of.job")) is Colored
+    assert capsys.readouterr().err == ""  # pytest has handlers

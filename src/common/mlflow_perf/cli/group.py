@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import signal
@@ -16,6 +15,7 @@ from mlflow_perf.cli import _options
 from mlflow_perf.cli._wrapped import ending_by_signal, find_signal, leave, prepare_command
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.program_age import program_age_sec
+from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.starting import ENDING
 from mlflow_perf.core.uris import reason_of
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_log = logging.getLogger("mlflow_perf.group")
+_log = get_logger("mlflow_perf.group")
 # Docker kills a container 10 s after its SIGTERM, other supervisors later.
 _AFTER_SIGNAL_SEC = 8.0
 _SILENT_SEC = 1.0
@@ -190,25 +190,25 @@ def describe(workflow: Workflow) -> str:
 
 def _finish(group: Group, end: Outcome, settings: Settings) -> None:
     """End the parent run with the report of its workflow, in bounded time."""
-    from mlflow_perf.publish.killed_steps import recover_killed_steps
-    from mlflow_perf.publish.workflow_renewal import renew_workflows
-    from mlflow_perf.publish.workflow_report import log_workflow
-    from mlflow_perf.publish.workflow_writer import Place, Tracking
-    from mlflow_perf.tracking.search import name_all_steps_experiments
-
     run_id, journal = group.delivery.run.run_id, group.journal
     folder = journal.path.parent
     if run_id is None:
         _leave_to_recover(group, end, settings)
         return
-    _options.prepare()
-    tracking = Tracking(Place(group.delivery.run.tracking_uri))
     own = {k: v for k, v in group.delivery.tags.items() if k.startswith(REPORTING_TAG)}
     tags = own | ({"mlflow_perf.cause": end.cause} if end.cause else {})
     ended = group.note_end(end)
     kept, at_work = count_unsent_steps(run_id, folder)
 
     def finish() -> str:
+        # The command may have removed the environment that this program is in.
+        from mlflow_perf.publish.killed_steps import recover_killed_steps
+        from mlflow_perf.publish.workflow_renewal import renew_workflows
+        from mlflow_perf.publish.workflow_report import log_workflow
+        from mlflow_perf.publish.workflow_writer import Place, Tracking
+        from mlflow_perf.tracking.search import name_all_steps_experiments
+
+        tracking = Tracking(Place(group.delivery.run.tracking_uri))
         tracking.end(run_id, end.status, tags=tags, ended=ended)
         if kept:
             recover_killed_steps(run_id, folder, most_sec=settings.exit_timeout / 2)
@@ -227,14 +227,14 @@ def _finish(group: Group, end: Outcome, settings: Settings) -> None:
         return f"{said} yet" if at_work else said
 
     try:
+        _options.prepare()
         said = MlflowCall(finish, name="end-group").result(settings.exit_timeout)
     # The edge to MLflow, as above: the command's own exit code is what counts.
     except Exception as error:  # noqa: BLE001
         why = reason_of(error)
         is_kept = journal.keep(group.delivery, unsent=f"its report was not sent: {why}")
-        then = f" It is kept; send it with: mlflow-perf recover {folder}"
-        said = f"{why.rstrip('.')}.{then if is_kept else ''}"
-        _log.warning("The group's report could not be made: %s", said)
+        then = f" It is kept; send it with: mlflow-perf recover {folder}" if is_kept else ""
+        _log.warning("The group's report could not be made: %s.%s", why.rstrip("."), then)
         return
     journal.remove()
     kept, _ = count_unsent_steps(run_id, folder)  # what killed steps left is sent by now

@@ -114,7 +114,14 @@ class SafeLogger:
     def _log(self, level: int, message: str, args: tuple[object, ...], exc_info: _ExcInfo) -> None:
         try:
             if self._logger is None and (module := sys.modules.get("logging")) is not None:
-                self._logger = module.getLogger(self._name)
+                # One of the job's own class may show all, or write to a file.
+                manager = module.Logger.manager
+                with module._lock:  # noqa: SLF001 - as `getLogger` does
+                    of_job, manager.loggerClass = manager.loggerClass, module.Logger
+                    try:
+                        self._logger = module.getLogger(self._name)
+                    finally:
+                        manager.loggerClass = of_job
             if level >= _WARNING:  # a name, or what a server said, may hold a terminal's commands
                 args = tuple(clean(one) if _is_text(one) else one for one in args)
             if self._logger is not None and may_log():

@@ -13,6 +13,8 @@ from typing import Any
 
 from mlflow_perf.tracking.shared_libraries import is_own_call
 
+_MARK = "_is_unheard_by_job"
+
 
 def leave_engine_unheard(engine: Any) -> None:
     """Let what listens to a whole class pass by what calls of ours do with an engine.
@@ -72,9 +74,10 @@ def _divert_listeners(kind: Any) -> None:
 @cache
 def _make_unheard(kind: Any) -> Any:
     """Return a class that is as another, with lists of its own of what listens to it."""
-    if kind.__module__ == __name__:
+    if _MARK in vars(kind):
         return kind
-    own = type(kind)(kind.__name__, (kind,), {})
+    # SQLAlchemy names loggers by module and class.
+    own = type(kind)(kind.__name__, (kind,), {"__module__": kind.__module__, _MARK: True})
     _divert_listeners(own)
     return own
 
