@@ -224,7 +224,7 @@ def _finish(group: Group, end: Outcome, settings: Settings) -> None:
             # A step may have begun that had nothing to report yet.
             cut = f"{end.cause} ended the command" if end.status == "KILLED" else ""
             return f"{said}: {cut or _ADVICE}"
-        return f"{said} yet" if at_work else said
+        return f"{said} yet" if at_work or kept else said
 
     try:
         _options.prepare()

@@ -7,9 +7,10 @@ dozens of modules at its first call, and a thread of the job may fork at that mo
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
+
+from mlflow_perf.core.originals import os
 
 _bootstrap = vars(sys.modules["_frozen_importlib"])
 
