@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import functools
 import logging
 import math
 import mmap
@@ -143,7 +144,10 @@ def find_double() -> str:
         found = getattr(sys.modules.get(module), kind, None)
         # A cache replaces the whole class by one of its own below it.
         own = [one for one in getattr(found, "__mro__", ()) if one.__module__ == module]
-        by = str(getattr(getattr(own[0], name, None), "__module__", "")) if own else "requests"
+        function = vars(own[0]).get(name) if own else None
+        while isinstance(function, functools.partial | functools.partialmethod):
+            function = function.func  # it sets a default, as of a time-out
+        by = str(getattr(function, "__module__", "requests"))
         if by.partition(".")[0] not in ("requests", "urllib3"):
             return by.partition(".")[0]
     return ""

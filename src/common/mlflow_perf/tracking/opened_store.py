@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mlflow_perf.core.uris import is_database
+from mlflow_perf.tracking.migration_turns import migrating_alone
 from mlflow_perf.tracking.new_store import OTHER_SCHEMA
 from mlflow_perf.tracking.unheard_sql import leave_engine_unheard, leave_sessions_unheard
 
@@ -125,4 +126,5 @@ def _refuse_to_migrate(initialize: Callable[[Any], None], engine: Any) -> None:
             f"The store has an {OTHER_SCHEMA} ({found}), and is left to the MLflow that uses it; "
             f"to migrate it to {VERSION}, run: mlflow db upgrade"
         )
-    initialize(engine)
+    with migrating_alone():
+        initialize(engine)
