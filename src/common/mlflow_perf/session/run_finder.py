@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.quick_turns import quick_turns
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.uris import (
     absolute_store,
@@ -39,7 +40,7 @@ from mlflow_perf.tracking.new_store import (
     is_wrong_for_ever,
     making_alone,
     ride_out_races,
-)
+)  # fmt: skip
 from mlflow_perf.tracking.page_probe import has_page
 from mlflow_perf.tracking.recorded_runs import RECORDING_TAG, discard_repeated_runs, find_job_run
 from mlflow_perf.tracking.run_handle import RunHandle, find_step
@@ -106,24 +107,23 @@ def _wait(call: MlflowCall[Any], timeout_sec: float, *, works_here: bool) -> Non
     Args:
         call: The call.
         timeout_sec: Most seconds to wait.
-        works_here: Whether the call is this process's own work, which a busy machine may slow down.
-            Then the limit is for the time in which the process has done nothing.
+        works_here: Whether they count from the process's latest work, as on a busy machine.
 
     Raises:
-        TimeoutError: When the call is not done by then; it continues.
+        TimeoutError: When it is not done; it continues.
     """
-    now = time.monotonic()
-    latest, until, seen = now + _LOCAL_START_SEC, now + timeout_sec, _work_done()
-    while now < until and not call.done_within(min(_POLL_SEC, until - now)):
-        now, work = time.monotonic(), _work_done()
-        if works_here and (work != seen or call.waits) and now < latest:
-            until, seen = now + timeout_sec, work
+    latest = (now := time.monotonic()) + _LOCAL_START_SEC
+    until, seen = now + timeout_sec, _work_done()
+    with quick_turns():
+        while now < until and not call.done_within(min(_POLL_SEC, until - now)):
+            now, work = time.monotonic(), _work_done()
+            if works_here and (work != seen or call.waits) and now < latest:
+                until, seen = now + timeout_sec, work
     call.result(0.0)
 
 
 def _work_done() -> int:
-    """Return the CPU time of this process in fifths of a second."""
-    return int(5 * time.process_time())
+    return int(5 * time.process_time())  # it changes every fifth of a second of CPU time
 
 
 class RunFinder:
