@@ -69,11 +69,13 @@ def test_a_command_that_removes_our_package_keeps_its_exit_code(
     package = tmp_path / "mlflow_perf"
     shutil.copytree(Path(mlflow_perf.__file__).parent, package)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    done = _group("g", "--", "sh", "-c", f"rm -r {package}; exit 7", folder=tmp_path, code=7)
+    command = ["sh", "-c", f"rm -r {package}; exit 7"]
+    done = _group(tmp_path.name, "--", *command, folder=tmp_path, code=7)
     assert "mlflow-perf: The group's report could not be made: " in done.stderr
     assert "It is kept; send it with: mlflow-perf recover" in done.stderr
     assert "Traceback" not in done.stderr
-    (run,) = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    (run,) = client.search_runs(experiments, f"run_name = '{tmp_path.name}'")
     monkeypatch.delenv("PYTHONPATH")
     assert [one.outcome for one in recover_each()] == ["sent"]
     assert client.get_run(run.info.run_id).info.status == "FAILED"
