@@ -146,7 +146,7 @@ class ImportWatch:
         """Return the packages that were loaded for us, and that the job does not use."""
         return self._sizes.keys() - self._use() - sys.stdlib_module_names
 
-    def use(self, module: str, *, is_own: bool) -> set[str]:
+    def use_again(self, module: str, *, is_own: bool) -> set[str]:
         """Note that a module is imported once more; return its package, and those it imports."""
         unit = self._find_unit(module)
         if not is_own:

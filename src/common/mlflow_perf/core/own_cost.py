@@ -251,7 +251,7 @@ def list_unused() -> set[str]:
     return _imports.list_unused()
 
 
-def use_as_job(module: str, *, is_own: bool) -> set[str]:
+def use_again(module: str, *, is_own: bool) -> set[str]:
     """Note that a module is imported that was taken out of `sys.modules`.
 
     Args:
@@ -261,7 +261,7 @@ def use_as_job(module: str, *, is_own: bool) -> set[str]:
     Returns:
         Its package, and the packages that this one imports.
     """
-    return _imports.use(module, is_own=is_own)
+    return _imports.use_again(module, is_own=is_own)
 
 
 def working_thread_ids() -> set[int]:

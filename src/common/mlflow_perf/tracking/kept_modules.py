@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from mlflow_perf.core.own_cost import is_unused, list_unused, use_as_job
+from mlflow_perf.core.own_cost import is_unused, list_unused, use_again
 
 _CALLS = "mlflow_perf.tracking."
 _modules = 0
@@ -88,6 +88,7 @@ class _Kept:
         return spec
 
     def is_unused(self, name: str) -> bool:
+        """Return what the copy of this package knows that kept the module; another one does not."""
         return is_unused(name)
 
     def restore(self, name: str) -> None:
@@ -107,7 +108,7 @@ class _Kept:
         while frame is not None and frame.f_code.co_name != "load_and_call":
             frame = frame.f_back
         is_own = frame is not None and str(frame.f_globals.get("__name__")).startswith(_CALLS)
-        return use_as_job(name, is_own=is_own)
+        return use_again(name, is_own=is_own)
 
 
 class _KeptLoader:
