@@ -87,7 +87,10 @@ DISTRIBUTIONS = {
     "pynvml": "nvidia-ml-py",
 }  # fmt: skip
 # What MLflow itself needs, and so brings.
-OF_MLFLOW = {"flask", "markupsafe", "numpy", "pandas", "pyarrow", "sqlalchemy", "werkzeug", "yaml"}
+OF_MLFLOW = {
+    "alembic", "flask", "markupsafe", "numpy", "pandas",
+    "pyarrow", "sqlalchemy", "werkzeug", "yaml",
+}  # fmt: skip
 # What no index has for every machine: named in the message that misses it.
 BY_HAND = {"nixl", "amdsmi"}
 
