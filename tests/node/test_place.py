@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from mlflow_perf.errors import SettingError
 from mlflow_perf.node.launchers import LAUNCHERS
-from mlflow_perf.node.place import Node, detect, hide_launcher
+from mlflow_perf.node.place import Node, count_cpus, detect, hide_launcher
 
 
 def _variables(pairs: str) -> dict[str, str]:
@@ -308,3 +309,10 @@ def test_the_facts_by_which_a_scheduler_is_asked_for_a_reason() -> None:
     job = replace(detect({}), job_id="7", job_step="0").name_job()
     assert (job["job_id"], job["job_step"]) == ("7", "0")
     assert set(detect({}).name_job()) == {"hostname"}
+
+
+def test_the_cpus_are_those_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may give libraries another number, as `PYTHON_CPU_COUNT` does from Python 3.13 on."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 1234)
+    count_cpus.cache_clear()
+    assert count_cpus() == os.sysconf("SC_NPROCESSORS_ONLN")

@@ -176,7 +176,10 @@ def detect(environ: Mapping[str, str] = os.environ) -> Node:
 @functools.cache
 def count_cpus() -> int:
     """Return the number of logical CPUs of this host."""
-    return os.cpu_count() or 1  # the C library reads a file of sysfs: 0.1 ms
+    # Python 3.13 takes `os.cpu_count` from PYTHON_CPU_COUNT, where that is set. The C library reads
+    # a file of sysfs: 0.1 ms.
+    known = os.sysconf("SC_NPROCESSORS_ONLN") if hasattr(os, "sysconf") else os.cpu_count()
+    return max(1, known or 1)
 
 
 def hide_launcher(environ: Mapping[str, str]) -> dict[str, str]:
