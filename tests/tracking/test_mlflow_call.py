@@ -25,7 +25,7 @@ from urllib3.util.retry import Retry
 
 from mlflow_perf.core.workspaces import read_workspace, working_in
 from mlflow_perf.tracking import mlflow_call
-from mlflow_perf.tracking.mlflow_call import MlflowCall, find_double, refuse_replaced_network
+from mlflow_perf.tracking.mlflow_call import MlflowCall, refuse_replaced_network
 
 
 @pytest.mark.parametrize(
@@ -291,12 +291,3 @@ def test_no_child_of_mlflows_import_ends_where_the_job_would_hear_it(argument: s
     command = [sys.executable, "-c", _HEARS, argument]
     said = subprocess.check_output(command, text=True).split()
     assert said == ["0", str(argument == "none")]
-
-
-def test_what_sets_a_default_for_requests_answers_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time-out for all of a job's requests is commonly set so."""
-    request = functools.partialmethod(requests.Session.request, timeout=5)
-    monkeypatch.setattr(requests.Session, "request", request)
-    assert find_double() == ""
-    monkeypatch.setattr(requests.Session, "request", lambda *_, **__: None)
-    assert find_double() == "tests"

@@ -193,5 +193,9 @@ def _is_of_job(value: Any) -> bool:
         file = getattr(made_in, "__file__", None) or "<built in>"
     else:  # a clock may be the method of an iterator
         file = getattr(getattr(value, "__code__", None), "co_filename", "")
-    is_library = any(folder in file for folder in ("site-packages", "dist-packages"))
-    return not (is_library or file.startswith(_NOT_OF_JOB))
+    return not (is_in_library(file) or file.startswith(_NOT_OF_JOB))
+
+
+def is_in_library(file: str) -> bool:
+    """Return whether a file of code belongs to an installed package."""
+    return any(folder in file for folder in ("site-packages", "dist-packages"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import datetime
-import functools
 import logging
 import math
 import mmap
@@ -37,6 +36,7 @@ from mlflow_perf.tracking.fork_guard import call_inside
 from mlflow_perf.tracking.half_import import whole_imports
 from mlflow_perf.tracking.idle_connections import closing_connections
 from mlflow_perf.tracking.import_effects import changed_modules, import_fork_hooks, import_mlflow
+from mlflow_perf.tracking.job_requests import find_double
 from mlflow_perf.tracking.job_scripts import no_scripts
 from mlflow_perf.tracking.kept_modules import keeping_brought
 from mlflow_perf.tracking.own_functions import own_functions
@@ -125,32 +125,6 @@ def refuse_replaced_network(uri: str) -> None:
         raise RuntimeError(f"MLflow cannot be called beside the job: {by} replaces socket")
     if by := find_double():
         raise RuntimeError(f"MLflow cannot be called now: {by} answers the job's requests")
-
-
-def find_double() -> str:
-    """Return the library that answers HTTP in the place of servers; nothing if there is none.
-
-    What adds to the requests, as for tracing, keeps the module's name of what it wraps.
-    """
-    for module, kind, name in (
-        ("requests.adapters", "HTTPAdapter", "send"),
-        ("requests.sessions", "Session", "send"),
-        ("requests.sessions", "Session", "request"),
-        ("requests.sessions", "Session", "get_adapter"),
-        ("urllib3.connectionpool", "HTTPConnectionPool", "urlopen"),
-        ("urllib3.connectionpool", "HTTPConnectionPool", "ConnectionCls"),
-        ("urllib3.connectionpool", "HTTPSConnectionPool", "ConnectionCls"),
-    ):
-        found = getattr(sys.modules.get(module), kind, None)
-        # A cache replaces the whole class by one of its own below it.
-        own = [one for one in getattr(found, "__mro__", ()) if one.__module__ == module]
-        function = vars(own[0]).get(name) if own else None
-        while isinstance(function, functools.partial | functools.partialmethod):
-            function = function.func  # it sets a default, as of a time-out
-        by = str(getattr(function, "__module__", "requests"))
-        if by.partition(".")[0] not in ("requests", "urllib3"):
-            return by.partition(".")[0]
-    return ""
 
 
 class MlflowCall(BackgroundCall[T]):

@@ -16,7 +16,7 @@ from pathlib import Path
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.no_redirect import NoRedirect
 from mlflow_perf.core.uris import is_http
-from mlflow_perf.tracking.mlflow_call import find_double
+from mlflow_perf.tracking.job_requests import find_double
 
 PAGE_PATH = "/perf"
 PAGE_HEADER = "X-MLflow-Perf"
