@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # typeshed does not have it
 import _thread
+import ctypes
 import functools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -147,6 +148,61 @@ def test_handlers_that_had_to_stay_are_replaced_by_the_next_ones(
     following.restore()
     assert later == [(signal.SIGTERM, True)]
     assert came == []
+
+
+_LIBC = ctypes.CDLL(None)
+_LIBC.signal.argtypes, _LIBC.signal.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+
+
+@pytest.fixture
+def native() -> Iterator[Callable[[], object]]:
+    """Yield what sets a handler of C for SIGTERM, and returns what was there."""
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda _: None)
+    before = signal.getsignal(signal.SIGTERM)
+    yield lambda: _LIBC.signal(signal.SIGTERM, ctypes.cast(handler, ctypes.c_void_p))
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("of_job", [signal.SIG_DFL, signal.SIG_IGN, lambda *_: None])
+def test_a_native_handler_stays(
+    of_job: Any, native: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a JVM, or of `faulthandler.register`, over whatever Python has set before."""
+    signal.signal(signal.SIGTERM, of_job)
+    native()
+    ours = make([])
+    ours.hide()
+    ours.take(lambda handler: handler is not None)
+    assert signal.getsignal(signal.SIGTERM) is of_job
+    ours.restore()
+    assert native() == native()
+
+
+def test_a_native_handler_that_comes_over_ours_stays_for_the_next_ones(
+    native: Callable[[], Any], came: Came
+) -> None:
+    """Ours below it is called where it hands a signal on, and is one that the job does not see."""
+    functions = _signal.signal, _signal.getsignal, _thread.interrupt_main
+    first = make([])
+    first.hide()
+    first.take(lambda handler: True)
+    interpreters = native()
+    first.restore()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    _thread.interrupt_main(signal.SIGTERM)
+    ours = make(came)
+    ours.hide()
+    ours.take(lambda handler: True)
+    assert native() == native()
+    _LIBC.signal(signal.SIGTERM, interpreters)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert came == [(signal.SIGTERM, True)]
+    native()
+    ours.restore()
+    assert signal.signal(signal.SIGTERM, signal.SIG_DFL) is signal.SIG_DFL
+    ours.hide()
+    ours.restore()
+    assert (_signal.signal, _signal.getsignal, _thread.interrupt_main) == functions
 
 
 @alone

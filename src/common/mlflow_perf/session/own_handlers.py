@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # typeshed does not have it
 import _thread
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -49,13 +50,14 @@ class OwnHandlers:
         self._on_signal = on_signal
         self._on_taken = on_taken
         self._replaced: dict[int, Any] = {}
-        self._address: int | None = None  # of the interpreter's function that calls our handler
         self._pid = os.getpid()
 
     def __call__(self, number: int, frame: Any) -> None:
         """Handle a signal; the interpreter calls this."""
         is_fatal, replaced = self.is_fatal(number), self.find_replaced(number)
-        self._on_signal(number, is_fatal)
+        # One that stayed below a native handler stands for those that came after it.
+        ours = _present if _present is not None and _present.are_hidden else self
+        ours._on_signal(number, is_fatal)  # noqa: SLF001 - another object of this class
         if callable(replaced):
             replaced(number, frame)
 
@@ -75,8 +77,9 @@ class OwnHandlers:
         Our handler may also be called by one of the job, as the earlier one. The kernel lets no
         unhandled signal end the first process of a container.
         """
-        is_current = _get(number) is self
-        return is_current and _is_default(self.find_replaced(number)) and os.getpid() != 1
+        handler = _get(number)
+        is_ours = isinstance(handler, OwnHandlers)
+        return is_ours and _is_default(_show(number, handler)) and os.getpid() != 1
 
     def hide(self) -> None:
         """From now on let the job see what it would see without us."""
@@ -94,10 +97,8 @@ class OwnHandlers:
         """
         for number in self.numbers:
             handler = _get(number)
-            # Python does not know of a handler that a C library set after the interpreter's start.
-            is_native = _is_default(handler) and _read_address(number)
             shown = _show(number, handler)
-            if handler is not self and may(shown) and not is_native:
+            if handler is not self and may(shown) and not _is_native(number):
                 with keeping_restart(number):
                     self.replace(number, shown)
 
@@ -109,10 +110,11 @@ class OwnHandlers:
             _set(number, self)
         finally:
             self._on_taken()
-        self._address = _read_address(number)
 
     def restore(self) -> None:
         """Put the job's handlers back, where ours are still in their places.
+
+        Ours stays below a native one, which may hand the signal on, and acts as the job's.
 
         Raises:
             ValueError: Outside the main thread; ours stay then, and act as the job's.
@@ -121,11 +123,11 @@ class OwnHandlers:
         if _present is self:
             _present = None
         for number, replaced in list(self._replaced.items()):
-            # A C library may have set its own. None: an error has cut `replace` short.
-            is_ours = self._address in (None, _read_address(number))
-            if is_ours and _get(number) is self:
+            if _get(number) is self and not _is_native(number):
                 with keeping_restart(number):
                     _set(number, replaced)
+        if any(isinstance(_get(number), OwnHandlers) for number in self.numbers):
+            return
         if _signal.signal is _set_for_job:
             _signal.signal = _set
         if _signal.getsignal is _get_for_job:
@@ -171,6 +173,35 @@ def _interrupt_for_job(number: Any = _signal.SIGINT, /) -> None:
     # Python promises to do nothing then, and does not look at what the kernel would do.
     if not _is_default(_get_for_job(number)):
         _interrupt(number)
+
+
+def _is_native(number: int) -> bool:
+    """Return whether a C library has set a handler of its own, which Python does not know of."""
+    handler = _get(number)
+    known = (handler or None) if isinstance(handler, int) else _find_interpreters()
+    return _read_address(number) != known
+
+
+@functools.cache
+def _find_interpreters() -> int | None:
+    """Return the address of the C function by which the interpreter calls Python's handlers.
+
+    Raises:
+        ValueError: Outside the main thread, the first time.
+    """
+    # Only a handler that is set shows it. These signals have no meaning of their own.
+    unused = range(getattr(_signal, "SIGRTMAX", 0), getattr(_signal, "SIGRTMIN", 0), -1)
+    for number in (*unused, _signal.SIGURG):
+        if not _read_address(number):
+            try:
+                _set(number, lambda *_: None)
+                return _read_address(number)
+            except OSError:  # valgrind keeps some for itself
+                continue
+            finally:
+                with contextlib.suppress(OSError):
+                    _set(number, _signal.SIG_DFL)
+    return None
 
 
 def _read_address(number: int) -> int | None:
