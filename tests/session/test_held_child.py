@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -155,6 +156,30 @@ def test_a_signal_for_one_after_the_other_comes_once() -> None:
         for pid in (process.pid, command, *(int(c) for c in children if int(c) != command)):
             os.kill(pid, signal.SIGTERM)
         assert read_line(process) == signal.SIGTERM
+        process.send_signal(signal.SIGURG)
+        assert read_line(process) == signal.SIGURG
+        assert process.communicate("\n")[0] == ""
+
+
+def _send_to_all(pattern: str, number: int) -> None:
+    """Send a signal to one process after the other, by its command line, as `pkill -f` does."""
+    for pid in sorted(int(one.name) for one in Path("/proc").glob("[0-9]*")):
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+            if pid != os.getpid() and re.search(os.fsencode(pattern), line, re.DOTALL):
+                os.kill(pid, number)
+
+
+def test_a_signal_for_all_whose_command_line_has_a_word_comes_once(tmp_path: Path) -> None:
+    """As `pkill -f train.py` sends it; and one for the wrapper's own words comes, too."""
+    script = tmp_path / f"train{os.getpid()}.py"
+    script.write_text(LISTENER, encoding="utf-8")
+    with wrapped(sys.executable, str(script)) as process:
+        read_line(process)
+        _send_to_all(script.name, signal.SIGTERM)
+        assert read_line(process) == signal.SIGTERM
+        _send_to_all(f"HeldChild.*{script.name}", signal.SIGUSR1)
+        assert read_line(process) == signal.SIGUSR1
         process.send_signal(signal.SIGURG)
         assert read_line(process) == signal.SIGURG
         assert process.communicate("\n")[0] == ""

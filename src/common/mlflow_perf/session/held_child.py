@@ -132,7 +132,7 @@ class HeldChild:
         os.close(held)
         os.close(said)
         # After the command, so that it takes no process from it.
-        self._witness = SignalWitness()
+        self._witness = SignalWitness(argv)
 
     def release(self) -> None:
         """Start the command."""

@@ -12,6 +12,7 @@ import ctypes
 import os
 import select
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,11 +31,14 @@ Sent = tuple[int, int]
 class SignalWitness:
     """A forked child in the same process group; it has ended, and says nothing, if a fork fails.
 
+    Args:
+        command: The words of the command of `mlflow-perf run`, which are in its own command line.
+
     Attributes:
         pid: Its process id; 0 once it has ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, command: Sequence[str] = ()) -> None:
         self.pid = 0
         self._ends: list[int] = []
         parent = os.getpid()
@@ -46,7 +50,7 @@ class SignalWitness:
             self._ends += answers, answer
             self.pid = os.fork()
             if self.pid == 0:
-                _testify(parent, asked, answer)
+                _testify(parent, asked, answer, b" ".join([_NAME, *map(os.fsencode, command)]))
             own_children.add(self.pid)
             os.close(asked)
             os.close(answer)
@@ -86,7 +90,7 @@ class SignalWitness:
         self.pid, self._ends = 0, []
 
 
-def _testify(parent: int, asked: int, answer: int) -> NoReturn:
+def _testify(parent: int, asked: int, answer: int, shown: bytes) -> NoReturn:
     """Answer each question with the signals that are pending, until the parent ends."""
     try:
         libc = ctypes.CDLL(None)
@@ -99,11 +103,13 @@ def _testify(parent: int, asked: int, answer: int) -> NoReturn:
         os.dup2(answer, 1)
         os.closerange(2, min(os.sysconf("SC_OPEN_MAX"), _HIGHEST_DESCRIPTOR))
         libc.prctl(_PR_SET_NAME, _NAME)
-        # `pkill -f` compares the command line, which is that of the parent until now.
+        # `pkill -f` compares the command line, which is that of the parent until now. What looks
+        # for the command's reaches the parent, the command and this process; `mlflow-perf` does not
+        # reach it.
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
         start, end = int(fields[45]), int(fields[46])
         if 0 < start < end:
-            ctypes.memmove(start, _NAME[: end - start - 1].ljust(end - start, b"\0"), end - start)
+            ctypes.memmove(start, shown[: end - start - 1].ljust(end - start, b"\0"), end - start)
         while os.read(0, 1):
             said = [0]
             while len(said) < _MOST and (came := signal.sigtimedwait(signal.valid_signals(), 0)):
