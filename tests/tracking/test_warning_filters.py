@@ -116,3 +116,24 @@ def test_a_job_gets_numpys_in_the_order_of_its_own_import(tmp_path: Path) -> Non
     )
     assert ours == bare
     assert "numpy.dtype size changed" in bare
+
+
+def test_what_the_job_was_warned_of_once_it_is_not_warned_of_again(
+    libraries: tuple[str, str],
+) -> None:
+    """Python forgets that when the filters change, and does so for the job's own changes."""
+    registry: dict[Any, Any] = {}
+
+    def warn() -> None:
+        warnings.warn_explicit("old", UserWarning, "job.py", 1, registry=registry)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warn()
+        _import_as_ours(libraries[1])
+        warn()
+        assert len(caught) == 1
+        with warnings.catch_warnings():
+            pass
+        warn()
+        assert len(caught) == 2

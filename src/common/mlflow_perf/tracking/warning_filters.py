@@ -3,6 +3,8 @@
 A library puts its filters before all others when it is imported. Where that import is ours, they go
 behind those of the job, so that what the job makes an error stays one. When the job comes to use
 the library, they go to the front, as its own import would have put them.
+
+Python forgets what it has warned of once when the filters change: not for a change of ours.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from mlflow_perf.core.own_cost import call_when_imported, is_unused
 
 _private = vars(warnings)
 _ADD = "_add_filter"
+_NOTES = "_filters_mutated", "_filters_mutated_lock_held"  # the second from Python 3.14 on
 
 
 def put_behind(is_own: Callable[[], bool]) -> Callable[[], None]:
@@ -40,11 +43,18 @@ def put_behind(is_own: Callable[[], bool]) -> Callable[[], None]:
         if is_behind and warnings.filters is lasting:  # not a library's own `catch_warnings`
             call_when_imported(package, partial(_bring_forward, item))
 
-    def end() -> None:
-        if _private[_ADD] is add_filter:
-            _private[_ADD] = add
+    def leave_to_job(note: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None if is_own() else note()
 
-    _private[_ADD] = add_filter
+    before = {name: _private[name] for name in (_ADD, *_NOTES) if name in _private}
+    ours = {name: leave_to_job(note) for name, note in before.items()} | {_ADD: add_filter}
+
+    def end() -> None:
+        for name, function in before.items():
+            if _private[name] is ours[name]:
+                _private[name] = function
+
+    _private.update(ours)
     return end
 
 
