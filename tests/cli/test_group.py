@@ -61,6 +61,29 @@ def test_steps_started_by_make_are_one_workflow(client: MlflowClient, tmp_path: 
     assert {"perf", "perf_report.html"} <= files
 
 
+_STALE = """
+import errno, sys
+from mlflow_perf.cli import group
+def refuse(*_):
+    raise OSError(errno.ESTALE, "Stale file handle")
+setattr(group, sys.argv.pop(1), refuse)
+group.command()
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("what", ["count_unsent_steps", "find_step_journals"])
+def test_a_stale_file_system_of_the_journals_leaves_the_exit_code(
+    what: str, client: MlflowClient, tmp_path: Path
+) -> None:
+    """As that of a network whose server was replaced."""
+    argv = [sys.executable, "-c", _STALE, what, what, "--", "sh", "-c", "exit 7"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    assert "The group's report could not be made: OSError: [Errno 116] Stale" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.e2e
 def test_a_command_that_removes_our_package_keeps_its_exit_code(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

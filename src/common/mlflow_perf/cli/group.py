@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +19,7 @@ from mlflow_perf.core.program_age import program_age_sec
 from mlflow_perf.core.safe_log import get_logger
 from mlflow_perf.core.settings import Settings
 from mlflow_perf.core.starting import ENDING
-from mlflow_perf.core.uris import reason_of
+from mlflow_perf.core.uris import first_line, reason_of
 from mlflow_perf.errors import MlflowPerfError
 from mlflow_perf.model.document import BROKEN
 from mlflow_perf.node.exit_cause import name_signal
@@ -120,16 +121,26 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         code, ended_by = child.wait(lambda: None)
         ended = time.monotonic()
         end = judge_end(code, ended_by=ended_by, received=child.received, oom_kills=0)
-        _await_steps(group, child, end, settings)
+        with _keeping_exit_code():
+            _await_steps(group, child, end, settings)
         child.reap()
         noted = read_notes(notes)
         group.delivery.tags |= tag_notes(noted)
         group.apart = count_apart(noted)
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), _keeping_exit_code():
         child.allow_interrupt()
         _finish(group, end, settings)
     note_group(noted, before_sec=before_sec, after_sec=time.monotonic() - ended)
     leave(-ended_by or code)
+
+
+@contextlib.contextmanager
+def _keeping_exit_code() -> Iterator[None]:
+    """Let no fault of the block, as of the file system of the journals, end this process."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the command's own exit code is what counts
+        _log.warning("The group's report could not be made: %s", first_line(error))
 
 
 def _name_parent(run: RunHandle) -> None:
