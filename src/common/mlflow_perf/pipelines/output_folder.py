@@ -11,6 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from mlflow_perf.core.mounts import list_mounts
 from mlflow_perf.errors import PipelineError
 
 MARKER = ".mlflow-perf-output"
@@ -96,13 +97,8 @@ def remove_outputs(folder: Path, *, mounts: Path = Path("/proc/self/mountinfo"))
     """
     if folder.is_symlink():  # what lies behind it is not ours
         return
-    rows, mounted = list[str](), set[Path]()
-    with suppress(OSError):  # other systems than Linux do not tell
-        rows = mounts.read_text(errors="surrogateescape").splitlines()
-    for place in (row.split()[4] for row in rows):
-        path = Path(re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), place))  # such as blanks
-        if path.is_relative_to(folder.resolve()):
-            mounted.add(path)
+    places = {mount.place for mount in list_mounts(mounts)}
+    mounted = {place for place in places if place.is_relative_to(folder.resolve())}
     if not mounted:
         shutil.rmtree(folder, ignore_errors=True)
     elif folder.resolve() not in mounted:

@@ -11,7 +11,8 @@ from mlflow_perf.errors import DocumentError
 from mlflow_perf.publish.group_journal import remove_left_over_notes
 from mlflow_perf.publish.journal import BEGUN, SUFFIX, live
 from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal
-from mlflow_perf.recorders.spool_folder import remove_dead_ranks, remove_left_over
+from mlflow_perf.recorders.spool_folder import remove_dead_ranks
+from mlflow_perf.recorders.spool_places import remove_left_over
 
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 

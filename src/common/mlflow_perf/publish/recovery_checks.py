@@ -28,6 +28,7 @@ from mlflow_perf.publish.step_record import list_stand_ins
 from mlflow_perf.publish.workflow_report import log_workflow
 from mlflow_perf.publish.workflow_writer import Place, Tracking
 from mlflow_perf.recorders import spool
+from mlflow_perf.recorders.spool_places import find_own
 from mlflow_perf.tracking.client import (
     end_run,
     find_current_experiment,
@@ -160,8 +161,7 @@ def find_spool(place: Path, head: Mapping[str, Any]) -> Path | None:
     name = head.get("spool")
     if not isinstance(name, str) or not re.fullmatch(rf"{spool.PREFIX}\w+", name):
         return None
-    folder = place / name
-    return folder if folder.is_dir() and not folder.is_symlink() else None
+    return find_own(name, place)
 
 
 def remove_journal(path: Path, spooled: Path | None, *, sent_to: str | None = None) -> None:

@@ -11,17 +11,20 @@ import os
 import time
 from pathlib import Path
 
-import psutil
-
 from mlflow_perf.core.format import format_count
 from mlflow_perf.core.program_age import process_age_sec
 from mlflow_perf.core.safe_log import get_logger
-from mlflow_perf.core.temporary import find_temporary_folder
 from mlflow_perf.node.exit_cause import machine_id
 from mlflow_perf.node.place import Node
 from mlflow_perf.recorders import spool
 from mlflow_perf.recorders.rank_commands import BLOCK, COMMAND, RankCommand, RankCommands
 from mlflow_perf.recorders.rank_turn import RankTurn, is_left_over, is_old
+from mlflow_perf.recorders.spool_places import (
+    choose_place,
+    find_base,
+    name_machine,
+    remove_left_over,
+)
 
 # Each rank has a file `<rank>.rank` with its process id and its machine's while it records, a
 # file `<rank>.came` from its beginning on, with its block's name if the first rank has it too, and
@@ -61,7 +64,8 @@ class SpoolFolder:
         node: Place of this process in its job.
         run_id: The run that all ranks were given; identifies the job if the launcher gives no id.
         block: The name of the block.
-        parent: Where a job of one process has its folder.
+        parent: Where a job of one process has its folder, unless that file system may stop to
+            answer: the job writes its records into memory that is mapped from there.
 
     Attributes:
         path: The folder; None if it could not be made, so that only this process is recorded.
@@ -84,10 +88,11 @@ class SpoolFolder:
         try:
             if not self.is_shared:
                 with contextlib.suppress(OSError):
-                    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                    remove_left_over(parent)  # a queue's workers end by `os._exit` after each job
-                    prefix = f"{_name_machine()}{os.getpid()}_"
-                    self.path = spool.create(parent, prefix=prefix)
+                    place = choose_place(parent)
+                    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    remove_left_over(place)  # a queue's workers end by `os._exit` after each job
+                    prefix = f"{name_machine()}{os.getpid()}_"
+                    self.path = spool.create(place, prefix=prefix)
                 self.path = self.path or spool.create()
             else:
                 self.path = self._join_ranks(run_id)
@@ -111,7 +116,7 @@ class SpoolFolder:
         shared = (node.job_key, os.environ.get("MLFLOW_RUN_ID"), wrappers)
         job = f"{node.launcher}:{shared if any(shared) else run_id or os.getppid()}:{node.index}"
         name = hashlib.sha256(job.encode()).hexdigest()[:16]
-        base = _find_base(make=True)
+        base = find_base(make=True)
         self._turn = RankTurn(
             base / f"{_SHARED}{name}",
             self._block,
@@ -289,16 +294,6 @@ class SpoolFolder:
             self._turn.forget()
 
 
-def remove_left_over(parent: Path) -> None:
-    """Delete the empty spool folders of processes that died, on this machine since it booted."""
-    prefix = _name_machine()
-    for folder in parent.glob(f"{prefix}*"):
-        pid = folder.name.removeprefix(prefix).partition("_")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            with contextlib.suppress(OSError):  # a journal needs one that is not empty
-                folder.rmdir()
-
-
 def remove_dead_ranks() -> None:
     """Delete the folders of this user's jobs here whose first rank was killed, or never came.
 
@@ -306,7 +301,7 @@ def remove_dead_ranks() -> None:
     machine or container left where they share this place: its processes cannot be seen from here.
     """
     with contextlib.suppress(OSError):
-        for found in _find_base().glob(f"{_SHARED}*"):
+        for found in find_base().glob(f"{_SHARED}*"):
             if found.suffix:
                 if is_left_over(found):
                     found.unlink()
@@ -316,32 +311,12 @@ def remove_dead_ranks() -> None:
                 _remove(found)
 
 
-def _find_base(*, make: bool = False) -> Path:
-    """Return where this user's jobs on this node have the folders of their ranks.
-
-    Raises:
-        OSError: When it is another user's, or there is none.
-    """
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    base = find_temporary_folder() / f"mlflow-perf-{user}"
-    if make:
-        base.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if base.is_symlink() or base.lstat().st_uid != user:
-        raise PermissionError(f"{base} belongs to another user")
-    return base
-
-
 def _remove(folder: Path) -> None:
     """Delete a spool folder with what the ranks of a job wrote there."""
     for file in folder.glob("*.*"):
         if file.suffix in (_RECORDING, _STARTED, COMMAND, BLOCK, Path(_SAMPLER).suffix):
             file.unlink(missing_ok=True)
     spool.remove(folder)
-
-
-def _name_machine() -> str:
-    """Return the start of the names of the folders whose process's id can be looked up here."""
-    return f"{spool.PREFIX}{machine_id()}_"
 
 
 def _count_recording(folder: Path, *, but: int = -1) -> int:
