@@ -41,7 +41,8 @@ with mlflow_perf.report("sleeper"):
 def tight(folder: Path) -> tuple[float, float, int]:
     """Return CPU time per report in µs, bytes written per report, and the largest file in bytes."""
     from mlflow_perf.model.document import NodeDocument
-    from mlflow_perf.publish.journal import Journal, JournalFacts
+    from mlflow_perf.publish.journal import Journal
+    from mlflow_perf.publish.journal_facts import JournalFacts
     from mlflow_perf.readers import default_readers
     from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
     from mlflow_perf.tracking.delivery import Delivery

@@ -80,8 +80,11 @@ def test_a_stale_file_system_of_the_journals_leaves_the_exit_code(
     argv = [sys.executable, "-c", _STALE, what, what, "--", "sh", "-c", "exit 7"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 7, done.stderr
-    assert "The group's report could not be made: OSError: [Errno 116] Stale" in done.stderr
+    assert "no step reported" in done.stderr
     assert "Traceback" not in done.stderr
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    (run,) = client.search_runs(experiments, f"run_name = '{what}'")
+    assert run.info.status == "FAILED"
 
 
 @pytest.mark.e2e

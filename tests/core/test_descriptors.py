@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tests.alone import alone
 from tests.interrupted import check_each_line
 
 import mlflow_perf
+from mlflow_perf.core import originals
 from mlflow_perf.core.descriptors import OwnDescriptor, OwnMap, open_high
 
 
@@ -67,6 +69,8 @@ def test_a_number_that_belongs_to_the_job_is_left_alone(tmp_path: Path) -> None:
     number = ours.number
     os.close(number)
     assert not ours.is_ours()
+    with pytest.raises(OSError, match="the job closed its descriptor"):
+        ours.check()
     theirs = os.open(tmp_path / "theirs", os.O_WRONLY | os.O_CREAT)
     os.dup2(theirs, number)
     assert not ours.is_ours()
@@ -74,6 +78,23 @@ def test_a_number_that_belongs_to_the_job_is_left_alone(tmp_path: Path) -> None:
     assert os.write(number, b"mine") == 4
     os.close(number)
     os.close(theirs)
+
+
+def test_a_file_system_that_is_away_is_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job has closed nothing then."""
+    ours = OwnDescriptor(os.open, tmp_path / "ours", os.O_WRONLY | os.O_CREAT)
+
+    def refuse(_: int) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as away:
+        away.setattr(originals.os, "fstat", refuse)
+        assert not ours.is_ours()
+        with pytest.raises(OSError, match="Stale file handle"):
+            ours.check()
+    ours.close()
 
 
 def test_a_map_does_not_close_a_file_of_the_job(tmp_path: Path) -> None:

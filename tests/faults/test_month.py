@@ -12,7 +12,8 @@ import pytest
 
 from mlflow_perf.core.json_io import round_columns
 from mlflow_perf.model.document import NodeDocument, PerfDocument
-from mlflow_perf.publish.journal import Journal, JournalFacts
+from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.journal_facts import JournalFacts
 from mlflow_perf.publish.recovery import read_journal
 from mlflow_perf.sampling.sampler import PerformanceMetricsCollector
 from mlflow_perf.testing import FakeClock, FakeReader

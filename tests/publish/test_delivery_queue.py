@@ -13,7 +13,8 @@ from mlflow_perf.core.workspaces import read_workspace
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish import delivery_queue, dispatch
 from mlflow_perf.publish.delivery_queue import DeliveryQueue, LateJournal, Sending
-from mlflow_perf.publish.journal import Journal, JournalFacts
+from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.journal_facts import JournalFacts
 from mlflow_perf.tracking.delivery import Delivery
 from mlflow_perf.tracking.run_handle import RunHandle
 

@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from tests.interrupted import check_each_line
 
 import mlflow_perf
 from mlflow_perf.cli import main
+from mlflow_perf.core import file_patience, originals
 from mlflow_perf.core.thread_list import list_threads
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.columns import lookup_kind
@@ -30,7 +33,8 @@ from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.model.series import BoundedSeries
 from mlflow_perf.model.summary import RunningSummary
 from mlflow_perf.publish.delivery_queue import LateJournal
-from mlflow_perf.publish.journal import FORMAT, Journal, JournalFacts
+from mlflow_perf.publish.journal import FORMAT, Journal
+from mlflow_perf.publish.journal_facts import JournalFacts
 from mlflow_perf.publish.recovery import read_journal, recover
 from mlflow_perf.records import Kind
 from mlflow_perf.tracking.delivery import Delivery
@@ -52,12 +56,16 @@ def rows(count: int, begin: int = 0) -> list[dict[str, float]]:
     ]
 
 
-def new_journal(folder: Path, **options: Any) -> Journal:
-    """Return a journal of a job called train."""
+def new_delivery() -> Delivery:
+    """Return the report of a job called train."""
     document = NodeDocument(node={"index": 0, "hostname": socket.gethostname()}, component="train")
     run = RunHandle(run_name="train")
-    delivery = Delivery(document, run, tags={"mlflow_perf.component": "train"})
-    return Journal(delivery, FACTS, folder=folder, **options)
+    return Delivery(document, run, tags={"mlflow_perf.component": "train"})
+
+
+def new_journal(folder: Path, **options: Any) -> Journal:
+    """Return its journal."""
+    return Journal(new_delivery(), FACTS, folder=folder, **options)
 
 
 def test_flushed_samples_are_recovered(tmp_path: Path) -> None:
@@ -384,3 +392,32 @@ def test_a_report_that_is_in_the_journal_stays_there(
     refuse_writes(monkeypatch)
     assert journal.keep(Delivery(), unsent="away", figures_sent=True)
     assert read_journal(journal.path.read_bytes())[0].document.status == "FINISHED"
+
+
+def _call_once_answered(answers: threading.Event, call: Callable[..., Any], *args: Any) -> Any:
+    answers.wait()
+    return call(*args)
+
+
+def test_a_file_system_that_does_not_answer_holds_up_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a network's may: neither where a block begins, nor where it ends."""
+    answers = threading.Event()
+    monkeypatch.setattr(file_patience, "is_remote", lambda _: True)
+    monkeypatch.setattr(file_patience, "_PATIENCE_SEC", 0.05)
+    delivery = new_delivery()
+    begun = Journal(delivery, FACTS, folder=tmp_path / "a")
+    for call in ("open", "write", "replace", "unlink", "fsync"):
+        hang = partial(_call_once_answered, answers, getattr(originals.os, call))
+        monkeypatch.setattr(originals.os, call, hang)
+    begun.start(JournalFacts(started=1.0))
+    begun.note_run()
+    begun.note_end("FINISHED", None)
+    assert not begun.keep(delivery)
+    begun.remove()
+    other = new_journal(tmp_path / "b")
+    assert not other.alive
+    other.remove()
+    assert len(caplog.messages) == 2
+    answers.set()

@@ -8,12 +8,15 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mlflow_perf.cli import _options
 from mlflow_perf.cli._wrapped import ending_by_signal, find_signal, leave, prepare_command
+from mlflow_perf.core.file_patience import find_patience
 from mlflow_perf.core.format import format_count, join_some
 from mlflow_perf.core.program_age import program_age_sec
 from mlflow_perf.core.safe_log import get_logger
@@ -124,7 +127,7 @@ def command(name: str, argv: tuple[str, ...]) -> None:
         with _keeping_exit_code():
             _await_steps(group, child, end, settings)
         child.reap()
-        noted = read_notes(notes)
+        noted = find_patience(notes.parent).do(partial(read_notes, notes), "")
         group.delivery.tags |= tag_notes(noted)
         group.apart = count_apart(noted)
     with contextlib.suppress(KeyboardInterrupt), _keeping_exit_code():
@@ -166,14 +169,19 @@ def _await_steps(group: Group, child: HeldChild, end: Outcome, settings: Setting
     is_killed = end.status == "KILLED"
     most_sec = min(settings.exit_timeout, _AFTER_SIGNAL_SEC if is_killed else math.inf)
     began, is_said = time.monotonic(), settings.quiet
-    journals = find_step_journals(group.delivery.run.run_id, group.journal.path.parent)
+    folder = group.journal.path.parent
+    find = partial(find_step_journals, group.delivery.run.run_id, folder)
+    journals = find_patience(folder).do(find, dict[Path, str]())
+
+    def list_busy() -> set[str]:
+        return {
+            step for path, step in journals.items() if is_at_work(path, only_sending=not is_killed)
+        }
 
     def is_busy() -> bool:
         nonlocal is_said
         waited_sec = time.monotonic() - began
-        busy = {
-            step for path, step in journals.items() if is_at_work(path, only_sending=not is_killed)
-        }
+        busy = find_patience(folder).do(list_busy, set[str]())
         if busy and waited_sec >= _SILENT_SEC and not is_said:
             is_said = True
             of_what = "" if is_killed else "the report of "
@@ -209,7 +217,7 @@ def _finish(group: Group, end: Outcome, settings: Settings) -> None:
     own = {k: v for k, v in group.delivery.tags.items() if k.startswith(REPORTING_TAG)}
     tags = own | ({"mlflow_perf.cause": end.cause} if end.cause else {})
     ended = group.note_end(end)
-    kept, at_work = count_unsent_steps(run_id, folder)
+    kept, at_work = _count_left(run_id, folder)
 
     def finish() -> str:
         # The command may have removed the environment that this program is in.
@@ -248,7 +256,7 @@ def _finish(group: Group, end: Outcome, settings: Settings) -> None:
         _log.warning("The group's report could not be made: %s.%s", why.rstrip("."), then)
         return
     journal.remove()
-    kept, _ = count_unsent_steps(run_id, folder)  # what killed steps left is sent by now
+    kept, _ = _count_left(run_id, folder)  # what killed steps left is sent by now
     if not settings.quiet:
         if group.apart:
             _say(f"{format_count(group.apart, 'step')} reported to another store")
@@ -259,6 +267,11 @@ def _finish(group: Group, end: Outcome, settings: Settings) -> None:
             count, verb = format_count(at_work, "step"), "is" if at_work == 1 else "are"
             _say(f"{count} {verb} still at work | {_LATER}")
         _say(f"{said} | mlflow-perf report {run_id}")
+
+
+def _count_left(run_id: str, folder: Path) -> tuple[int, int]:
+    """Count the steps that are not in MLflow yet; none where their journals cannot be read."""
+    return find_patience(folder).do(partial(count_unsent_steps, run_id, folder), (0, 0))
 
 
 def _leave_to_recover(group: Group, end: Outcome, settings: Settings) -> None:

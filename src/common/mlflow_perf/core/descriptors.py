@@ -8,6 +8,7 @@ Before a descriptor is used or closed, it is compared with the file that it was 
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import sys
 from collections.abc import Callable, Iterator
@@ -72,10 +73,26 @@ class OwnDescriptor:
     def is_ours(self) -> bool:
         """Return whether the number still means our file."""
         try:
-            now = os.fstat(self.number)
-            return self._file is None or os.path.samestat(now, self._file)
+            self.check()
         except OSError:
             return False
+        return True
+
+    def check(self) -> None:
+        """Raise what is wrong with it.
+
+        Raises:
+            OSError: When the job has closed it, or the file system is away.
+        """
+        try:
+            now = os.fstat(self.number)
+            is_same = self._file is None or os.path.samestat(now, self._file)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            is_same = False
+        if not is_same:
+            raise OSError(errno.EBADF, "the job closed its descriptor")
 
     def close(self) -> None:
         """Close it, unless the number belongs to another file by now."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from mlflow_perf.errors import DocumentError
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.node.place import detect
-from mlflow_perf.publish.journal import REMOVED, SUFFIX, Journal, JournalFacts, live
+from mlflow_perf.publish.journal import REMOVED, SUFFIX, Journal, live
+from mlflow_perf.publish.journal_facts import JournalFacts
 from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal, read_head
 from mlflow_perf.tracking.client import create_run
 from mlflow_perf.tracking.delivery import Delivery

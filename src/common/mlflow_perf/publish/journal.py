@@ -14,11 +14,11 @@ import math
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlflow_perf.core.descriptors import OwnDescriptor
+from mlflow_perf.core.file_patience import find_patience, patiently
 from mlflow_perf.core.json_io import to_json
 from mlflow_perf.core.originals import os, time
 from mlflow_perf.core.own_cost import as_own
@@ -27,6 +27,7 @@ from mlflow_perf.core.threads import Event, Lock, Thread
 from mlflow_perf.core.tokens import make_token
 from mlflow_perf.node.exit_cause import boot_id
 from mlflow_perf.node.step_notes import find_stop_note
+from mlflow_perf.publish.journal_facts import JournalFacts
 from mlflow_perf.publish.journal_file import lock
 from mlflow_perf.tracking.delivery import Delivery
 
@@ -51,29 +52,11 @@ Snapshot = Callable[[], Mapping[str, Any]]
 """Returns the plain data with which a shortened journal starts."""
 
 
-@dataclass(frozen=True)
-class JournalFacts:
-    """What recovery needs to know besides the samples and the delivery.
-
-    Attributes:
-        started: Unix time of the first sample; None while the block has not begun.
-        counters: Names of the columns that are counters.
-        facts: Figures that do not come from samples: `node_count`, `node_price`.
-        oom_kills: Path of a cgroup's counter → how many processes the OOM killer had ended.
-        spool: Name of the folder with the operations of the job's processes.
-    """
-
-    started: float | None = None
-    counters: list[str] = field(default_factory=list)
-    facts: dict[str, float] = field(default_factory=dict)
-    oom_kills: dict[str, int] = field(default_factory=dict)
-    spool: str | None = None
-
-
 class Journal:
     """Writes the journal of one recording, in a thread of its own.
 
-    An error of the disk costs one warning. While it lasts, each flush begins with a snapshot.
+    An error of the disk costs one warning. While it lasts, each flush begins with a snapshot. A
+    network's file system that does not answer holds up no caller for long.
 
     Args:
         delivery: Where the report goes. Its header is part of the first line.
@@ -114,18 +97,23 @@ class Journal:
             "delivery": delivery.header(),
             "node": delivery.document.node,
             "component": delivery.document.component,
-            **_list_known(facts),
+            **facts.list_known(),
         }
         job = re.sub(r"[^A-Za-z0-9_.-]", "_", delivery.run.run_name or "job")[:60].lstrip(".")
         self.path = folder / f"{job or 'job'}-{self._pid}-{make_token(6)}{SUFFIX}"
+        self.patience = find_patience(folder)
         try:
             live.add(self.path.name)
             _journals.add(self)
-            with self._warn_once():
-                self._replace([self._head])
+            self._open()
         except BaseException:  # a signal handler of the job raised: nobody has this object
             self.remove()
             raise
+
+    @patiently(None)
+    def _open(self) -> None:
+        with self._writing, self._warn_once():
+            self._replace([self._head])
 
     @property
     def alive(self) -> bool:
@@ -133,6 +121,7 @@ class Journal:
         is_open = self._file is not None and self._file.is_ours()
         return is_open and not self._broken and self._pid == os.getpid()
 
+    @patiently(None)
     def start(self, facts: JournalFacts | None = None) -> None:
         """Start to write the appended reports every few seconds, because the block has begun.
 
@@ -143,7 +132,7 @@ class Journal:
             return
         if facts is not None:
             with self._writing, self._warn_once():
-                begun, header = _list_known(facts), self._delivery.header()
+                begun, header = facts.list_known(), self._delivery.header()
                 self._head |= {**begun, "delivery": header}
                 self._write([{"begun": begun, "delivery": header}])
         self._writes_from = time.monotonic() + _LEAST_SEC
@@ -153,7 +142,7 @@ class Journal:
         writes = 0
         while not self._ended.wait(_WRITE_EVERY_SEC):
             writes += 1
-            self.flush(sync=writes % _SYNC_EVERY_WRITES == 0)
+            self._flush(sync=writes % _SYNC_EVERY_WRITES == 0)
 
     def append(self, report: dict[str, float]) -> None:
         """Take one report, which the next flush writes. Never blocks."""
@@ -165,8 +154,12 @@ class Journal:
                 thread.start()
                 self._thread = thread
 
+    @patiently(None)
     def flush(self, *, sync: bool = False) -> None:
         """Write the reports since the last flush; wait until they are on the disk if `sync`."""
+        self._flush(sync=sync)
+
+    def _flush(self, *, sync: bool) -> None:
         with self._writing, self._warn_once():
             if self._pid != os.getpid() or self._final:
                 return
@@ -204,9 +197,9 @@ class Journal:
 
     def _write(self, lines: list[Any]) -> None:
         data = "".join(to_json(line) + "\n" for line in lines).encode()
-        # The job may have closed what it does not know; then the number is another file's.
-        if self._file is None or not self._file.is_ours():
-            raise OSError(errno.EBADF, "the job closed its descriptor")
+        if self._file is None:
+            raise OSError(errno.EBADF, "it is not open")
+        self._file.check()  # the job may have closed what it does not know
         written = os.write(self._file.number, data)
         if written < len(data):
             raise OSError(errno.ENOSPC, "the disk took only a part of a line")
@@ -263,6 +256,7 @@ class Journal:
                 if self._file is not None and self._file.is_ours():
                     os.ftruncate(self._file.number, self._size)
 
+    @patiently(None)
     def note_run(self) -> None:
         """Write into the journal that the report goes to a new run."""
         with self._writing, self._warn_once():
@@ -273,14 +267,16 @@ class Journal:
             if self.alive and not self._final:
                 self._write([{"delivery": header}])
 
+    @patiently(None)
     def note_end(self, status: str, cause: str | None) -> None:
         """Write the last reports, and how the block ended whose report is to be sent later."""
-        self.flush()
+        self._flush(sync=False)
         with self._writing, self._warn_once():
             self._head["ended"] = [status, cause or ""]
             if self.alive and not self._final:
                 self._write([{"ended": self._head["ended"]}])
 
+    @patiently(False)
     def secure(self, delivery: Delivery, *, held: bool = False, unsent: str = "") -> bool:
         """Put a finished report into the journal, in case that it cannot be sent.
 
@@ -335,12 +331,14 @@ class Journal:
             self.remove()
         return kept
 
+    @patiently(None)
     def leave(self) -> None:
         """End the journal as it is now, for `recover`."""
         self._stop()
         with self._writing:
             self._close()
 
+    @patiently(None)
     def remove(self) -> None:
         """End the journal and delete its file, because everything in it was sent.
 
@@ -379,10 +377,6 @@ class Journal:
         """Close the file in a forked child, because it belongs to the parent."""
         self._writing = Lock()  # another thread of the parent may have held it
         self._close()
-
-
-def _list_known(facts: JournalFacts) -> dict[str, Any]:
-    return {name: value for name, value in vars(facts).items() if value is not None}
 
 
 _journals: weakref.WeakSet[Journal] = weakref.WeakSet()

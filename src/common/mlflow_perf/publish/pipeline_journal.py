@@ -22,7 +22,8 @@ from mlflow_perf.node.step_notes import (
     read_stop_note,
 )
 from mlflow_perf.publish.group_journal import is_at_work
-from mlflow_perf.publish.journal import SUFFIX, Journal, JournalFacts, live
+from mlflow_perf.publish.journal import SUFFIX, Journal, live
+from mlflow_perf.publish.journal_facts import JournalFacts
 from mlflow_perf.publish.journal_file import read_head
 from mlflow_perf.publish.step_files import upload_files
 from mlflow_perf.publish.step_record import (

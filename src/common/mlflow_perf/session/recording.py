@@ -19,7 +19,8 @@ from mlflow_perf.model.document import NodeDocument, PerfDocument
 from mlflow_perf.node.exit_cause import read_oom_counts
 from mlflow_perf.publish.dispatch import dispatch, load_mlflow, sent_if_interrupted
 from mlflow_perf.publish.final_document import make_final_document
-from mlflow_perf.publish.journal import Journal, JournalFacts
+from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.journal_facts import JournalFacts
 from mlflow_perf.publish.journal_file import find_state_folder
 from mlflow_perf.publish.live_curves import LiveCurves
 from mlflow_perf.recorders import current

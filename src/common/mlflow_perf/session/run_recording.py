@@ -15,7 +15,8 @@ from mlflow_perf.node.exit_cause import read_oom_counts
 from mlflow_perf.node.place import Node
 from mlflow_perf.publish.delivery_queue import LateJournal, Sending
 from mlflow_perf.publish.final_document import make_final_document
-from mlflow_perf.publish.journal import Journal, JournalFacts
+from mlflow_perf.publish.journal import Journal
+from mlflow_perf.publish.journal_facts import JournalFacts
 from mlflow_perf.publish.live_curves import LiveCurves
 from mlflow_perf.recorders import current
 from mlflow_perf.recorders.collect import collect_steps

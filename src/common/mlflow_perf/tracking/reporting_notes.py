@@ -11,9 +11,11 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mlflow_perf.core.file_patience import find_patience
 from mlflow_perf.model.document import PerfDocument
 from mlflow_perf.tracking.perf_run import TAG
 
@@ -75,16 +77,21 @@ def gathering_notes(notes: Path) -> Iterator[None]:
         os.environ.pop(_VARIABLE, None)
         if outer is not None:
             os.environ[_VARIABLE] = outer
-            with suppress(OSError):
-                _append(outer, read_notes(notes))
+        find_patience(notes.parent).do(partial(_end_notes, notes, outer), None)
+
+
+def _end_notes(notes: Path, outer: str | None) -> None:
+    if outer is not None:
         with suppress(OSError):
-            notes.unlink()
+            _append(outer, read_notes(notes))
+    with suppress(OSError):
+        notes.unlink()
 
 
 def is_gathering() -> bool:
     """Return whether the group of this process is there, and has still to read its steps."""
     path = os.environ.get(_VARIABLE)
-    return path is not None and Path(path).is_file()
+    return path is not None and os.path.isfile(path)  # noqa: PTH113 - a stale one is none
 
 
 def note_reporting(run: RunHandle, document: PerfDocument | None, *, age_sec: float = 0.0) -> None:
