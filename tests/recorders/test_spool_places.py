@@ -46,5 +46,6 @@ def test_what_dead_processes_left_in_either_place_is_removed(
     left = [place / f"{spool_places.name_machine()}{2**22 + 1}_x" for place in left]
     for folder in left:
         folder.mkdir(parents=True)
-    spool_places.remove_left_over(tmp_path / "state")
+    for place in spool_places.list_places(tmp_path / "state"):
+        spool_places.remove_left_over(place)
     assert not any(folder.exists() for folder in left)

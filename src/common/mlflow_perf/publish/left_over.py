@@ -12,7 +12,7 @@ from mlflow_perf.publish.group_journal import remove_left_over_notes
 from mlflow_perf.publish.journal import BEGUN, SUFFIX, live
 from mlflow_perf.publish.journal_file import is_same_file, lock, open_journal
 from mlflow_perf.recorders.spool_folder import remove_dead_ranks
-from mlflow_perf.recorders.spool_places import remove_left_over
+from mlflow_perf.recorders.spool_places import list_places, remove_left_over
 
 _BEGUN_SEC = 60.0  # no live process still writes a `.new` file that is older
 
@@ -45,6 +45,7 @@ def remove_what_is_left(place: Path) -> None:
     Args:
         place: The folder of the journals.
     """
-    remove_left_over(place)
+    for one in list_places(place):
+        remove_left_over(one)
     remove_dead_ranks()
     remove_left_over_notes(place)

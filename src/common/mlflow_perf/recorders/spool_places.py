@@ -32,6 +32,17 @@ def choose_place(parent: Path) -> Path:
     return parent if is_remote(base) else base
 
 
+def list_places(parent: Path) -> list[Path]:
+    """Return where jobs of one process may have their folders.
+
+    Args:
+        parent: As for `choose_place`.
+    """
+    with contextlib.suppress(OSError):
+        return list(dict.fromkeys([parent, find_base()]))
+    return [parent]
+
+
 def find_own(name: str, parent: Path) -> Path | None:
     """Return the folder that a job of one process had; None where it is not on this machine.
 
@@ -39,18 +50,14 @@ def find_own(name: str, parent: Path) -> Path | None:
         name: Its name.
         parent: As for `choose_place`.
     """
-    folders = (place / name for place in _list_places(parent))
+    folders = (place / name for place in list_places(parent))
     return next((one for one in folders if one.is_dir() and not one.is_symlink()), None)
 
 
-def remove_left_over(parent: Path) -> None:
-    """Delete the empty spool folders of processes that died, on this machine since it booted.
-
-    Args:
-        parent: As for `choose_place`.
-    """
+def remove_left_over(place: Path) -> None:
+    """Delete the empty spool folders of processes that died, on this machine since it booted."""
     prefix = name_machine()
-    for folder in (one for place in _list_places(parent) for one in place.glob(f"{prefix}*")):
+    for folder in place.glob(f"{prefix}*"):
         pid = folder.name.removeprefix(prefix).partition("_")[0]
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             with contextlib.suppress(OSError):  # a journal needs one that is not empty
@@ -75,9 +82,3 @@ def find_base(*, make: bool = False) -> Path:
     if base.is_symlink() or base.lstat().st_uid != user:
         raise PermissionError(f"{base} belongs to another user")
     return base
-
-
-def _list_places(parent: Path) -> list[Path]:
-    with contextlib.suppress(OSError):
-        return list(dict.fromkeys([parent, find_base()]))
-    return [parent]
