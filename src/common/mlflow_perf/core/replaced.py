@@ -57,7 +57,7 @@ def explain_replaced() -> str:
     # In a test, the job's own function in a module of Python's stands for one, too. pytest sets the
     # variable, which what a test starts has as well.
     in_test = "PYTEST_CURRENT_TEST" in os.environ and "_pytest" in sys.modules
-    for name, module in list(sys.modules.items()) if in_test or _has_mocks() else ():
+    for name, module in sys.modules.copy().items() if in_test or _has_mocks() else ():
         if found := _find_stand_in(name, module, in_test=in_test):
             return found
     if in_test and (found := find_hidden(_IMPORTED) or _find_finder()):
@@ -118,7 +118,7 @@ def find_hidden(libraries: set[str] = _LIBRARIES) -> str:
     MLflow would be without it from its import to the end of the process.
     """
     modules: dict[str, Any] = sys.modules
-    hidden = [name for name, module in list(modules.items()) if module is None]
+    hidden = [name for name, module in modules.copy().items() if module is None]
     named = (f"the job hides the module {name}" for name in hidden if _is_called(name, libraries))
     return next(named, "")
 

@@ -41,7 +41,7 @@ def keep_brought() -> None:
     _modules = count
     packages = list_unused()
     brought: dict[str, dict[str, ModuleType]] = {}  # folder → module's name → module
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if name.partition(".")[0] in packages and isinstance(module, ModuleType):
             brought.setdefault(_find_folder(name), {})[name] = module
     for folder, modules in brought.items():

@@ -65,6 +65,6 @@ def separate_loaded() -> None:
     if count == _modules:  # a look at all of them takes 2 ms
         return
     _modules = count
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if uses_random(name) and isinstance(module, ModuleType):
             separate_random(module)
