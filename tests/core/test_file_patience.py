@@ -44,7 +44,7 @@ def test_work_that_is_held_up_goes_on_without_its_caller(
         pass
     assert done == ["first"]
     assert patience.do(hang, "none") == "first"
-    assert [f"file system of {tmp_path} does not" in text for text in caplog.messages] == [True]
+    assert [f"journals in {tmp_path} does not" in text for text in caplog.messages] == [True]
 
 
 def test_a_file_system_that_is_away_is_as_one_that_does_not_answer(

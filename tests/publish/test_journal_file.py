@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.alone import alone
 from tests.publish.test_journal import new_journal, rows
 from tests.publish.test_recovery import ROW, journal_of, sent
 
-from mlflow_perf.core import originals
+from mlflow_perf.core import file_patience, originals
 from mlflow_perf.model.document import NodeDocument
 from mlflow_perf.publish import journal_file
 from mlflow_perf.publish.recovery import read_journal, recover, recover_each
@@ -148,3 +149,19 @@ def test_a_journal_stays_outside_a_new_root(tmp_path: Path, is_sent: bool) -> No
         assert list(folder.iterdir()) == []
     else:
         assert read_journal(journal.path.read_bytes())[0].document.status == "FINISHED"
+
+
+def test_a_home_that_does_not_answer_holds_up_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its journals are among the temporary files then."""
+    answers = threading.Event()
+    monkeypatch.delenv("MLFLOW_PERF_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(file_patience, "is_remote", lambda _: True)
+    monkeypatch.setattr(file_patience, "_PATIENCE_SEC", 0.05)
+    monkeypatch.setattr(journal_file, "_make_writable", lambda _: answers.wait())
+    place = journal_file.find_state_folder()
+    answers.set()
+    assert place.name == f"mlflow-perf-{os.getuid()}"
+    assert place.parent == Path(tempfile.gettempdir())

@@ -65,8 +65,9 @@ class FilePatience:
         if not self._is_told:
             self._is_told = True
             _log.warning(
-                "The file system of %s does not answer: the job goes on without its crash-safe "
-                "journal. While that lasts, a kill would lose what was measured.", self._folder,
+                "The file system of the crash-safe journals in %s does not answer: the job does "
+                "not wait for it. While that lasts, a kill could lose what was measured.",
+                self._folder,
             )  # fmt: skip
         return otherwise
 

@@ -7,9 +7,11 @@ import errno
 import stat
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mlflow_perf.core.file_patience import find_patience
 from mlflow_perf.core.json_io import from_json
 from mlflow_perf.core.originals import os
 from mlflow_perf.core.settings import read_setting
@@ -36,12 +38,16 @@ def find_state_folder(folder: str | None = None) -> Path:
     # A user may have no home, one that is closed, or one that cannot be made.
     with contextlib.suppress(RuntimeError, OSError):
         place = (Path(home) if home else Path.home() / ".local" / "state") / "mlflow-perf"
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(place, os.W_OK):
+        if find_patience(place).do(partial(_make_writable, place), False):
             return place
     # With the user's id: nobody else could write to a folder that its first user made.
     user = os.getuid() if hasattr(os, "getuid") else 0
     return find_temporary_folder() / f"mlflow-perf-{user}"
+
+
+def _make_writable(place: Path) -> bool:
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.access(place, os.W_OK)
 
 
 def lock(handle: int, *, if_unknown: bool = False) -> bool:
