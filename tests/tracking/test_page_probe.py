@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mlflow_perf.core.uris import is_refused
 from mlflow_perf.node.place import detect
 from mlflow_perf.session.run_finder import RunFinder
 from mlflow_perf.tracking.page_probe import PAGE_HEADER, has_page
@@ -104,6 +106,18 @@ def _serve_tls(site: Site, certificate: tuple[Path, Path], *, asks: bool = False
         context.load_verify_locations(certificate[0])
     site.server.socket = context.wrap_socket(site.server.socket, server_side=True)
     return site.uri.replace("http", "https")
+
+
+def test_a_double_of_the_jobs_is_not_asked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As httpretty, which counts the requests."""
+    double = type("socket", (socket.socket,), {"__module__": "httpretty.core"})
+    with monkeypatch.context() as replaced:
+        replaced.setattr(socket, "socket", double)
+        assert not has_page(site.uri)
+        assert not is_refused("http://127.0.0.1:1")
+    assert site.asked == []
+    assert has_page(site.uri)
+    assert is_refused("http://127.0.0.1:1")
 
 
 def test_certificates_are_trusted_as_mlflow_trusts_them(

@@ -85,6 +85,17 @@ def may_log() -> bool:
     return all(map(is_native, (time.time, time.time_ns, getattr(os, "getpid", len))))
 
 
+def find_socket_double() -> str:
+    """Return what has put a class of its own in the place of Python's sockets, or nothing.
+
+    It answers in the place of servers, refuses to connect, or counts the connections. What makes a
+    loop of its own of them (gevent), or goes through a proxy (PySocks), does connect.
+    """
+    shown = getattr(sys.modules.get("socket"), "socket", None)
+    by = str(getattr(shown, "__module__", "socket")).partition(".")[0]
+    return "" if by in ("socket", "socks", "gevent", "eventlet") else by
+
+
 def is_mock(value: object) -> bool:
     """Return whether a value is a mock of `unittest.mock`."""
     kind = type(value)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mlflow_perf.core.background_call import BackgroundCall
 from mlflow_perf.core.handler_errors import is_from_handler
+from mlflow_perf.core.replaced import find_socket_double
 from mlflow_perf.core.workspaces import read_workspace
 
 _NAMED_SERVERS = ("databricks", "databricks-uc", "uc")
@@ -208,7 +209,8 @@ def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
     name server that is away answers after a minute; so a name is looked up in a thread.
 
     Args:
-        uri: Address of a tracking server or a database; one without a host is never refused.
+        uri: Address of a tracking server or a database; one without a host is never refused. Nor
+            is any where a test of the job's has replaced the sockets.
         timeout_sec: How long to try, in seconds.
     """
     try:
@@ -216,7 +218,7 @@ def is_refused(uri: str, *, timeout_sec: float = 2.0) -> bool:
         scheme, host, port = parts.scheme.partition("+")[0], parts.hostname, parts.port
     except ValueError:
         return False
-    if scheme not in _PORTS or host is None:
+    if scheme not in _PORTS or host is None or find_socket_double():
         return False
     # Imported here because it takes 12 ms, which every command would pay.
     from urllib.request import getproxies, proxy_bypass

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mlflow_perf.core.handler_errors import is_from_handler
 from mlflow_perf.core.no_redirect import NoRedirect
+from mlflow_perf.core.replaced import find_socket_double
 from mlflow_perf.core.uris import is_http
 from mlflow_perf.tracking.job_requests import find_double
 
@@ -50,7 +51,7 @@ def has_page(tracking_uri: str) -> bool:
     Args:
         tracking_uri: The MLflow store.
     """
-    if not is_http(tracking_uri) or find_double():
+    if not is_http(tracking_uri) or find_double() or find_socket_double():
         return False
     user, password, token = (
         os.environ.get(f"MLFLOW_TRACKING_{name}", "") for name in ("USERNAME", "PASSWORD", "TOKEN")
