@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -28,6 +29,17 @@ def test_records_are_not_mapped_from_a_networks_file_system(
     assert spool_places.find_own("mlflow-perf-spool-other", shared) is None
     folder.remove()
     assert not folder.path.exists()
+
+
+def test_temporary_files_on_a_networks_file_system_are_no_place_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, local = tmp_path / "shared", tmp_path / "local"
+    local.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    monkeypatch.setattr(spool_places, "_LOCAL", (tmp_path / "none", local))
+    monkeypatch.setattr(spool_places, "is_remote", shared.__eq__)
+    assert spool_places.choose_place(shared) == local / f"mlflow-perf-{os.getuid()}"
 
 
 def test_without_another_place_they_are_beside_the_journal(

@@ -13,6 +13,9 @@ from mlflow_perf.core.temporary import find_temporary_folder
 from mlflow_perf.node.exit_cause import machine_id
 from mlflow_perf.recorders import spool
 
+_LOCAL = Path("/tmp"), Path("/dev/shm")  # noqa: S108 - a folder of the user's own is made there
+_WRITE = os.W_OK | os.X_OK
+
 
 def choose_place(parent: Path) -> Path:
     """Return where a job of one process has its folder.
@@ -72,11 +75,16 @@ def name_machine() -> str:
 def find_base(*, make: bool = False) -> Path:
     """Return where this user's jobs on this node have the folders of their ranks.
 
+    It is among the temporary files. Where `TMPDIR` is on a network's file system, as some clusters
+    have it, those of the machine are better.
+
     Raises:
         OSError: When it is another user's, or there is none.
     """
     user = os.getuid() if hasattr(os, "getuid") else 0
-    base = find_temporary_folder() / f"mlflow-perf-{user}"
+    usual = find_temporary_folder()
+    places = (one for one in (usual, *_LOCAL) if not is_remote(one) and os.access(one, _WRITE))
+    base = next(places, usual) / f"mlflow-perf-{user}"
     if make:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
     if base.is_symlink() or base.lstat().st_uid != user:
