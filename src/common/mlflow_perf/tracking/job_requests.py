@@ -58,11 +58,8 @@ def find_double() -> str:
 
 def list_wrappers() -> list[Sender]:
     """Return the functions that have a wrapper of the job's own around them."""
-    return [
-        one
-        for one in _list_senders()
-        if one.wrapped is not None and not _is_of_library(_strip(one.found))
-    ]
+    wrapped = (one for one in _list_senders() if one.wrapped not in (None, _strip(one.found)))
+    return [one for one in wrapped if not _is_of_library(_strip(one.found))]
 
 
 def _list_senders() -> Iterator[Sender]:
