@@ -125,7 +125,9 @@ class _WhenImported:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if hasattr(sys.modules.get("mlflow.tracking.fluent"), "end_run"):
-            sys.meta_path.remove(self)
+            from mlflow_perf.core.finders import remove_finder
+
+            remove_finder(self)
             _follow_runs()
 
 

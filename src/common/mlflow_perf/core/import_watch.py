@@ -11,6 +11,8 @@ from opcode import opmap
 from types import ModuleType
 from typing import ClassVar
 
+from mlflow_perf.core.finders import remove_finder
+
 _US, _JOB = "mlflow_perf", ""
 _WAITING = 30
 """Modules that wait for the one that is being loaded: the longest chain of MLflow's has 24."""
@@ -61,8 +63,7 @@ class ImportWatch:
 
     def stop(self) -> None:
         """Record only which code imports the loaded packages."""
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)
+        remove_finder(self)
         self._watch_new()
 
     def find_spec(

@@ -15,6 +15,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
+from mlflow_perf.core.finders import remove_finder
 from mlflow_perf.core.own_cost import call_when_imported, list_unused
 from mlflow_perf.node.children import notices_children
 from mlflow_perf.tracking.own_random import separate_loaded, separate_random, uses_random
@@ -106,8 +107,7 @@ def changed_modules() -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(finder)
+        remove_finder(finder)
 
 
 class _Finder:

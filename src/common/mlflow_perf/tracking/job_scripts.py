@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from mlflow_perf.core.finders import remove_finder
 from mlflow_perf.core.originals import os
 
 
@@ -25,8 +26,7 @@ def no_scripts(is_own_call: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):
-            sys.meta_path.remove(finder)
+        remove_finder(finder)
 
 
 class _ScriptFinder:

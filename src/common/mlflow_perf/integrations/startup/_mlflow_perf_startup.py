@@ -108,7 +108,8 @@ def forget(name: str) -> None:
     """Undo `call` for a module that has not been imported yet."""
     _finder.wanted.pop(name, None)
     if not _finder.wanted and _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)
+        # Another list, as `core.finders` explains: an import that goes on would miss a finder.
+        sys.meta_path = [one for one in sys.meta_path if one is not _finder]
 
 
 def sample(folder: str) -> None:
