@@ -125,9 +125,8 @@ class _WhenImported:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if hasattr(sys.modules.get("mlflow.tracking.fluent"), "end_run"):
-            from mlflow_perf.core.finders import remove_finder
-
-            remove_finder(self)
+            # As `core.finders` does it, whose import would come here again.
+            sys.meta_path = [one for one in sys.meta_path if one is not self]
             _follow_runs()
 
 
