@@ -10,6 +10,7 @@ import pytest
 from tests.tracking.own_calls import run_alone
 
 import mlflow_perf
+from mlflow_perf.core import import_watch
 from mlflow_perf.core.finders import remove_finder
 from mlflow_perf.core.import_watch import ImportWatch
 from mlflow_perf.tracking.import_effects import changed_modules
@@ -20,7 +21,9 @@ from mlflow_perf.tracking.job_scripts import no_scripts
 def _same_finders() -> Iterator[None]:
     """Check that the job has its own finders afterwards."""
     before = sys.meta_path.copy()
+    own = import_watch._WatchedSpec.watch  # that of this process, which knows what is imported
     yield
+    import_watch._WatchedSpec.watch = own
     assert sys.meta_path == before
 
 
