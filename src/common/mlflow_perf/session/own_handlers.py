@@ -178,12 +178,12 @@ def _interrupt_for_job(number: Any = _signal.SIGINT, /) -> None:
 def _is_native(number: int) -> bool:
     """Return whether a C library has set a handler of its own, which Python does not know of."""
     handler = _get(number)
-    known = (handler or None) if isinstance(handler, int) else _find_interpreters()
+    known = (handler or None) if isinstance(handler, int) else _find_python_handler()
     return _read_address(number) != known
 
 
 @functools.cache
-def _find_interpreters() -> int | None:
+def _find_python_handler() -> int | None:
     """Return the address of the C function by which the interpreter calls Python's handlers.
 
     Raises:

@@ -47,7 +47,7 @@ def put_behind(is_own: Callable[[], bool]) -> Callable[[], None]:
         return lambda: None if is_own() else note()
 
     before = {name: _private[name] for name in (_ADD, *_NOTES) if name in _private}
-    ours = {name: leave_to_job(note) for name, note in before.items()} | {_ADD: add_filter}
+    ours = {name: add_filter if name == _ADD else leave_to_job(before[name]) for name in before}
 
     def end() -> None:
         for name, function in before.items():
